@@ -1,0 +1,1 @@
+//! How an attempt is written down. Pure: a launch in, environment variables or objects out.

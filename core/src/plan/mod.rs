@@ -1,0 +1,1 @@
+//! Decisions. Pure: (wanted, observed, now) in, steps and words out.
