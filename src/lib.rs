@@ -1,1 +1,3 @@
-//! Trainyard.
+//! Trainyard: an open control plane for training clusters and jobs. One binary, one Postgres.
+
+pub mod runtimes;
