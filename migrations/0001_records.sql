@@ -265,10 +265,14 @@ create table attempts (
     running_at timestamptz,
     stopping_at timestamptz,
     ended_at timestamptz,
+    checkpoint_asked_at timestamptz,
+    stop_asked_at timestamptz,
     output_stored_at timestamptz,
     released_at timestamptz,
     last_step bigint,
     kept_step bigint,
+    first_failure jsonb,
+    code integer,
     post_mortem jsonb,
     unique (job_id, number),
     check ((outcome is not null) = (phase = 'ended')),
@@ -277,6 +281,8 @@ create table attempts (
 comment on column attempts.stop_cause is 'Why it was asked to end: cancel, suspend, a deadline, a replica''s failure. Set once.';
 comment on column attempts.output_stored_at is 'Every byte of output is in log_chunks; only then may the runtime release it.';
 comment on column attempts.last_step is 'The last step seen; kept_step: the one of its last checkpoint. Between them lies what was lost.';
+comment on column attempts.first_failure is 'Which rank failed first, and how sure that is.';
+comment on column attempts.code is 'The status that the restart policy looks at: the first failure''s exit code, 128 + signal for a signal.';
 comment on column attempts.post_mortem is 'Frozen when the attempt ended badly.';
 create index attempts_open on attempts (cluster_id) where phase <> 'ended';
 create index attempts_unreleased on attempts (cluster_id) where released_at is null;
@@ -296,6 +302,7 @@ create table replicas (
     exit_code integer,
     exit_signal integer,
     oom boolean not null default false,
+    exit_unknown boolean not null default false,
     started_at timestamptz,
     ended_at timestamptz,
     last_output_at timestamptz,

@@ -9,11 +9,17 @@ use std::{collections::BTreeMap, time::Duration};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
+pub mod attempts;
+pub mod clusters;
+pub mod conditions;
 pub mod events;
 pub mod holdings;
+pub mod jobs;
 pub mod notify;
 pub mod partitions;
+pub mod queue;
 pub mod tasks;
+pub mod usage;
 
 pub use sqlx::postgres::PgConnectOptions;
 
