@@ -7,8 +7,8 @@
 //!   and who moves it on. [`attempt::first_failure`] names the rank that failed first.
 //! - [`retry::after_failure`]`(...) -> Verdict`, [`retry::backoff`], [`retry::waited`]: the restart policy.
 //! - [`why::why`]`(facts, now) -> Option<Why>`: why a job is not running.
-//! - [`postmortem::post_mortem`]`(ended) -> PostMortem`: what is kept of an attempt that ended badly;
-//!   [`postmortem::exit_in_words`].
+//! - [`postmortem::post_mortem`]`(ended) -> PostMortem`: what is kept of an attempt that ended badly.
+//! - [`exits::brief`], [`exits::in_words`], [`exits::code`]: what one exit status means.
 //! - [`recognise::recognise`]`(lines)`, [`recognise::weigh`]`(lines)`: what last lines say.
 //! - [`hang::judge`]`(ranks, running_at, since, now) -> Judgement`: whether a running attempt stands still.
 //! - [`usage::intervals`]`(life) -> Vec<Interval>`, [`usage::split`]`(span)`: where the time went.
@@ -17,6 +17,7 @@
 
 pub mod admit;
 pub mod attempt;
+pub mod exits;
 pub mod hang;
 pub mod postmortem;
 pub mod progress;

@@ -109,9 +109,3 @@ pub fn post_mortem(ended: &Ended<'_>) -> PostMortem {
     let _ = ended;
     todo!()
 }
-
-/// An exit in words, by the conventions of shells and kernels.
-pub fn exit_in_words(exit: &crate::model::Exit) -> String {
-    let _ = exit;
-    todo!()
-}

@@ -17,14 +17,27 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    document::job::{CheckpointSignal, Checkpoints, Deadlines, JobDocument, Restart, Stop},
+    document::job::{CheckpointSignal, Checkpoints, Deadlines, Framework, JobDocument, Restart, Stop},
     model::{
         AttemptPhase, ConditionStatus, Exit, IncarnationId, Observed, Outcome, Phase, ReplicaKey, ReplicaPhase,
         Severity, UnknownWord, Wanted, words,
     },
 };
 
-use super::hang;
+mod decide;
+mod end;
+mod first_failure;
+mod fold;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod stories;
+#[cfg(test)]
+mod world;
+
+pub use decide::decide;
+pub use first_failure::first_failure;
+pub use fold::refused;
 
 words! {
     /// Why an attempt was asked to end. The first cause stays, but a person's cancel or delete overrides a suspend.
@@ -100,6 +113,9 @@ pub struct Condition {
     pub message: String,
 }
 
+/// The role that an MPI job ends with.
+pub const LAUNCHER: &str = "launcher";
+
 /// The parts of the document that decide here.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy<'a> {
@@ -114,8 +130,14 @@ pub struct Policy<'a> {
 
 impl<'a> Policy<'a> {
     pub fn of(document: &'a JobDocument) -> Self {
-        let _ = document;
-        todo!()
+        let launcher = document.framework == Framework::Mpi && document.roles.iter().any(|role| role.name == LAUNCHER);
+        Self {
+            restart: &document.restart,
+            deadlines: &document.deadlines,
+            stop: &document.stop,
+            checkpoints: &document.checkpoints,
+            ends_with: launcher.then_some(LAUNCHER),
+        }
     }
 }
 
@@ -166,7 +188,12 @@ pub struct ReplicaFacts {
     pub phase: ReplicaPhase,
     pub incarnation: Option<IncarnationId>,
     pub started_at: Option<DateTime<Utc>>,
+    /// When it became final, as far as is known.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// How its process ended. A final replica without one could not start, was lost, or never ran.
     pub exit: Option<Exit>,
+    /// Why it could not start, or how it was lost.
+    pub message: Option<String>,
     pub last_output_at: Option<DateTime<Utc>>,
     pub step: Option<i64>,
     pub step_at: Option<DateTime<Utc>>,
@@ -248,12 +275,13 @@ pub enum Step {
     AttemptRuns {
         at: DateTime<Utc>,
     },
-    /// Record: a replica's phase and what is known with it.
+    /// Record: a replica's phase and what is known with it, whole.
     MoveReplica {
         key: ReplicaKey,
         phase: ReplicaPhase,
         incarnation: Option<IncarnationId>,
         started_at: Option<DateTime<Utc>>,
+        ended_at: Option<DateTime<Utc>>,
         exit: Option<Exit>,
         /// Why it could not start, or how it was lost.
         message: Option<String>,
@@ -320,22 +348,4 @@ pub struct Decision {
     pub look_again_at: Option<DateTime<Utc>>,
     /// Who moves it on after these steps. `Timer` always comes with `look_again_at`; `Queue` may.
     pub owner: Owner,
-}
-
-/// Decides about one job. `attempt` is its newest one, ended or not; `sight` is asked for only while that one lives.
-pub fn decide(
-    job: &JobFacts<'_>,
-    attempt: Option<&AttemptFacts>,
-    sight: Option<Sight<'_>>,
-    hang: Option<&hang::Judgement>,
-    now: DateTime<Utc>,
-) -> Decision {
-    let _ = (job, attempt, sight, hang, now);
-    todo!()
-}
-
-/// Names the rank that failed first, if any failed by itself: by time, and within a second by evidence.
-pub fn first_failure(replicas: &[ReplicaFacts]) -> Option<FirstFailure> {
-    let _ = replicas;
-    todo!()
 }
