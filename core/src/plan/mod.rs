@@ -17,6 +17,8 @@
 
 pub mod admit;
 pub mod attempt;
+#[cfg(test)]
+mod chance;
 pub mod exits;
 pub mod hang;
 pub mod postmortem;

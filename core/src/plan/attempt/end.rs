@@ -5,8 +5,8 @@
 //! where more would have followed, the wish decides.
 
 use super::{
-    AttemptEnd, AttemptFacts, ConditionKind, Decision, FirstFailure, Reason, ReplicaFacts, Step, StopCause,
-    decide::Desk, first_failure,
+    AttemptEnd, AttemptFacts, ConditionKind, Decision, FirstFailure, Reason, ReplicaFacts, Step, StopCause, desk::Desk,
+    first_failure,
 };
 use crate::{
     model::{Outcome, Phase, ReplicaPhase, Wanted},

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{AttemptFacts, ReplicaFacts, Step, StopCause, decide::Desk};
+use super::{AttemptFacts, ReplicaFacts, Step, StopCause, desk::Desk};
 use crate::model::{
     AttemptPhase, Exit, IncarnationId, Observed, ObservedReplica, Phase, ReplicaKey, ReplicaPhase, ReplicaState,
 };

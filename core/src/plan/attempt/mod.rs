@@ -25,6 +25,7 @@ use crate::{
 };
 
 mod decide;
+mod desk;
 mod end;
 mod first_failure;
 mod fold;
@@ -32,6 +33,8 @@ mod fold;
 mod properties;
 #[cfg(test)]
 mod stories;
+#[cfg(test)]
+mod wishes;
 #[cfg(test)]
 mod world;
 
