@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::PgConnection;
+use sqlx::{Executor, PgConnection, Postgres};
 use trainyard_core::{
     model::{
         AttemptId, AttemptPhase, ClusterId, Exit, IncarnationId, JobId, NodeId, Outcome, ReplicaKey, ReplicaPhase,
@@ -69,13 +69,19 @@ pub struct ReplicaRecord {
 
 /// The newest attempt of a job with its replicas in rank order.
 pub async fn newest(db: &Db, job: JobId) -> Result<Option<AttemptRecord>, DbError> {
+    numbered(db, job, None).await
+}
+
+/// One attempt of a job by its number, or the newest.
+pub async fn numbered(db: &Db, job: JobId, number: Option<i32>) -> Result<Option<AttemptRecord>, DbError> {
     let Some(row) = sqlx::query!(
-        r#"/* attempts::newest */
+        r#"/* attempts::numbered */
         select id, number, cluster_id, phase, outcome, reason, message, resume_from, resume_step, stop_cause,
             admitted_at, running_at, stopping_at, ended_at, checkpoint_asked_at, stop_asked_at, output_stored_at,
             last_step, kept_step, first_failure, code, post_mortem is not null as "has_post_mortem!"
-        from attempts where job_id = $1 order by number desc limit 1"#,
-        job.0
+        from attempts where job_id = $1 and ($2::int is null or number = $2) order by number desc limit 1"#,
+        job.0,
+        number
     )
     .fetch_optional(&db.pool)
     .await?
@@ -481,24 +487,30 @@ pub async fn failures_before(db: &Db, job: JobId, number: i32) -> Result<i64, Db
 }
 
 /// The newest checkpoint that an attempt reported.
-pub async fn last_checkpoint(db: &Db, job: JobId, attempt: i32) -> Result<Option<(i64, DateTime<Utc>)>, DbError> {
+pub async fn last_checkpoint<'e>(
+    executor: impl Executor<'e, Database = Postgres>,
+    job: JobId,
+    attempt: i32,
+) -> Result<Option<(i64, DateTime<Utc>)>, DbError> {
     let row = sqlx::query!(
         r#"/* attempts::last_checkpoint */
         select step, at from checkpoints where job_id = $1 and attempt = $2 order by at desc, step desc limit 1"#,
         job.0,
         attempt
     )
-    .fetch_optional(&db.pool)
+    .fetch_optional(executor)
     .await?;
     Ok(row.map(|row| (row.step, row.at)))
 }
 
-/// Attempts of a cluster that ended and whose remains may go: everything they wrote is stored.
+/// Attempts of a cluster that ended and whose remains may go: everything they wrote is stored, and where they ended
+/// badly, what is to be remembered of that is frozen.
 pub async fn releasable(db: &Db, cluster: ClusterId, limit: i64) -> Result<Vec<(AttemptId, JobId)>, DbError> {
     let rows = sqlx::query!(
         r#"/* attempts::releasable */
         select id, job_id from attempts
         where cluster_id = $1 and released_at is null and phase = 'ended' and output_stored_at is not null
+            and (outcome not in ('failed', 'lost') or post_mortem is not null)
         order by id limit $2"#,
         cluster.0,
         limit
@@ -557,4 +569,27 @@ pub async fn freeze_post_mortem(
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// Attempts of a cluster that ended badly and have no post-mortem yet, although their output is stored (or was waited
+/// for until `patience`).
+pub async fn without_post_mortem(
+    db: &Db,
+    cluster: ClusterId,
+    patience: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<(JobId, i32)>, DbError> {
+    let rows = sqlx::query!(
+        r#"/* attempts::without_post_mortem */
+        select job_id, number from attempts
+        where cluster_id = $1 and released_at is null and phase = 'ended' and outcome in ('failed', 'lost')
+            and post_mortem is null and (output_stored_at is not null or ended_at < $2)
+        order by id limit $3"#,
+        cluster.0,
+        patience,
+        limit
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.job_id.into(), row.number)).collect())
 }

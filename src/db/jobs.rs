@@ -179,7 +179,20 @@ pub async fn hide(tx: &mut PgConnection, id: JobId, now: DateTime<Utc>) -> Resul
     Ok(())
 }
 
-/// A resumed job waits again: the wish is `run` and the phase is `suspended`.
+/// Whether what is known of a job is fresh.
+pub async fn mark_seen(tx: &mut PgConnection, id: JobId, stale_since: Option<DateTime<Utc>>) -> Result<(), DbError> {
+    sqlx::query!(
+        r#"/* jobs::mark_seen */
+        update jobs set stale_since = $2 where id = $1 and stale_since is distinct from $2"#,
+        id.0,
+        stale_since
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// The machine that a cluster is, for local ones.
 pub async fn cluster_machine(db: &Db, cluster: ClusterId) -> Result<Option<String>, DbError> {
     Ok(sqlx::query_scalar!(
         r#"/* jobs::cluster_machine */ select machine_id from clusters where id = $1"#,

@@ -11,6 +11,7 @@ use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
 pub mod attempts;
 pub mod clusters;
+pub mod code;
 pub mod conditions;
 pub mod events;
 pub mod holdings;
@@ -18,8 +19,11 @@ pub mod jobs;
 pub mod notify;
 pub mod partitions;
 pub mod queue;
+pub mod secret_values;
+pub mod steps;
 pub mod tasks;
 pub mod usage;
+pub mod workers;
 
 pub use sqlx::postgres::PgConnectOptions;
 

@@ -175,12 +175,14 @@ pub async fn explain(tx: &mut PgConnection, answers: &[(JobId, serde_json::Value
 }
 
 /// Jobs that named no cluster and were not placed yet, oldest first.
-pub async fn unplaced(db: &Db, limit: i64) -> Result<Vec<(JobId, TeamId, JobDocument)>, DbError> {
+pub async fn unplaced(db: &Db, after: Option<JobId>, limit: i64) -> Result<Vec<(JobId, TeamId, JobDocument)>, DbError> {
     let rows = sqlx::query!(
         r#"/* queue::unplaced */
         select id, team_id, document from jobs
         where cluster_id is null and phase = 'queued' and wanted = 'run' and deleted_at is null
-        order by id limit $1"#,
+            and ($1::uuid is null or id > $1)
+        order by id limit $2"#,
+        after.map(|job| job.0),
         limit
     )
     .fetch_all(&db.pool)
