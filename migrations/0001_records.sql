@@ -224,6 +224,7 @@ create table jobs (
     ended_at timestamptz,
     stale_since timestamptz,
     deleted_at timestamptz,
+    volumes_gone_at timestamptz,
     check ((ended_at is not null) = (phase in ('succeeded', 'failed', 'cancelled'))),
     check ((origin is null) = (origin_job_id is null))
 );
@@ -246,6 +247,7 @@ create index jobs_open on jobs (phase, team_id, id desc)
 create index jobs_queue on jobs (cluster_id, priority desc, queued_at, id) where phase = 'queued';
 create index jobs_active on jobs (cluster_id, id) where phase in ('starting', 'running', 'stopping');
 create index jobs_labels on jobs using gin (labels jsonb_path_ops) where labels <> '{}';
+create index jobs_hidden on jobs (cluster_id, id) where deleted_at is not null and volumes_gone_at is null;
 create index jobs_failed on jobs (team_id, id desc) where phase = 'failed' and deleted_at is null;
 
 create table attempts (
@@ -285,7 +287,7 @@ comment on column attempts.first_failure is 'Which rank failed first, and how su
 comment on column attempts.code is 'The status that the restart policy looks at: the first failure''s exit code, 128 + signal for a signal.';
 comment on column attempts.post_mortem is 'Frozen when the attempt ended badly.';
 create index attempts_open on attempts (cluster_id) where phase <> 'ended';
-create index attempts_unreleased on attempts (cluster_id) where released_at is null;
+create index attempts_unreleased on attempts (cluster_id, id) where released_at is null;
 
 create table replicas (
     attempt_id uuid not null references attempts (id) on delete cascade,

@@ -554,20 +554,33 @@ pub async fn open_on(db: &Db, cluster: ClusterId) -> Result<Vec<(AttemptId, JobI
     Ok(rows.into_iter().map(|row| (row.id.into(), row.job_id.into())).collect())
 }
 
-/// Freezes the post-mortem of an ended attempt. The first one stays.
+/// Freezes the post-mortem of an ended attempt, with an event. The first one stays.
 pub async fn freeze_post_mortem(
     tx: &mut PgConnection,
+    job: JobId,
     id: AttemptId,
     document: &serde_json::Value,
+    summary: &str,
+    now: DateTime<Utc>,
 ) -> Result<(), DbError> {
-    sqlx::query!(
+    let frozen = sqlx::query_scalar!(
         r#"/* attempts::freeze_post_mortem */
-        update attempts set post_mortem = $2 where id = $1 and post_mortem is null and phase = 'ended'"#,
+        update attempts set post_mortem = $2 where id = $1 and post_mortem is null and phase = 'ended' returning number"#,
         id.0,
         document
     )
-    .execute(tx)
+    .fetch_optional(&mut *tx)
     .await?;
+    if let Some(number) = frozen {
+        let data = json!({ "attempt": number });
+        let event = NewEvent {
+            kind: "attempt.post_mortem",
+            actor: None,
+            message: summary,
+            data,
+        };
+        events::append(tx, Subject::Job(job), event, now).await?;
+    }
     Ok(())
 }
 

@@ -201,3 +201,28 @@ pub async fn cluster_machine(db: &Db, cluster: ClusterId) -> Result<Option<Strin
     .fetch_one(&db.pool)
     .await?)
 }
+
+/// Deleted jobs of a cluster whose volumes are still there.
+pub async fn hidden_here(db: &Db, cluster: ClusterId, limit: i64) -> Result<Vec<JobId>, DbError> {
+    let rows = sqlx::query_scalar!(
+        r#"/* jobs::hidden_here */
+        select id from jobs where cluster_id = $1 and deleted_at is not null and volumes_gone_at is null
+            and not exists (select 1 from attempts a where a.job_id = jobs.id and a.released_at is null)
+        order by id limit $2"#,
+        cluster.0,
+        limit
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(rows.into_iter().map(JobId).collect())
+}
+
+pub async fn volumes_gone(db: &Db, id: JobId) -> Result<(), DbError> {
+    sqlx::query!(
+        r#"/* jobs::volumes_gone */ update jobs set volumes_gone_at = deleted_at where id = $1"#,
+        id.0
+    )
+    .execute(&db.pool)
+    .await?;
+    Ok(())
+}
