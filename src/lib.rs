@@ -1,4 +1,5 @@
 //! Trainyard: an open control plane for training clusters and jobs. One binary, one Postgres.
 
 pub mod db;
+pub mod logs;
 pub mod runtimes;

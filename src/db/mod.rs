@@ -11,6 +11,8 @@ use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
 pub mod events;
 pub mod holdings;
+pub mod logs;
+pub mod metrics;
 pub mod notify;
 pub mod partitions;
 pub mod tasks;
