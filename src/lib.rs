@@ -6,6 +6,7 @@ pub mod db;
 pub mod keys;
 pub mod postgres;
 pub mod private_file;
+pub mod logs;
 pub mod runtimes;
 pub mod telemetry;
 pub mod worker;

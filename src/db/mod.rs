@@ -16,6 +16,8 @@ pub mod conditions;
 pub mod events;
 pub mod holdings;
 pub mod jobs;
+pub mod logs;
+pub mod metrics;
 pub mod notify;
 pub mod partitions;
 pub mod queue;

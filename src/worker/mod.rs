@@ -27,6 +27,7 @@ use crate::{
 
 pub mod job;
 pub mod launch;
+pub mod post_mortem;
 pub mod place;
 pub mod queue;
 pub mod record;
@@ -58,6 +59,8 @@ pub enum WorkError {
     Db(#[from] DbError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Logs(#[from] crate::logs::LogsError),
     #[error("a secret can't be read: {0}")]
     Keys(#[from] crate::keys::KeyError),
 }

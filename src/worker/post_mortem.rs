@@ -6,7 +6,7 @@ use trainyard_core::{
     model::{JobId, NodeId, ReplicaKey},
     plan::{
         attempt::{AttemptEnd, ReplicaFacts},
-        postmortem::{self, Ended, EndedReplica, LINES_KEPT, NodeThen},
+        postmortem::{self, Ended, EndedReplica, LINE_LENGTH, LINES_KEPT, NodeThen},
     },
 };
 
@@ -17,7 +17,14 @@ use crate::db::{
     conditions,
     events::Subject,
     holdings::{self, Holding},
-    jobs, notify, queue,
+    jobs,
+    logs::JobKey,
+    notify, queue,
+};
+use crate::logs::{
+    merge::Begin,
+    page::{self, Filter, Query},
+    stream::From,
 };
 
 pub async fn freeze(worker: &Worker, holding: &Holding, id: JobId, number: i32) -> Result<(), WorkError> {
@@ -109,17 +116,24 @@ async fn last_lines(
     job: &jobs::JobRecord,
     attempt: &AttemptRecord,
 ) -> Result<BTreeMap<ReplicaKey, Vec<String>>, WorkError> {
+    let key = JobKey::of_worker(job.id, job.document.retention);
     let mut lines = BTreeMap::new();
     for replica in &attempt.replicas {
-        let tail = crate::logs::tail_of_replica(
-            &worker.db,
-            job.id,
-            job.document.retention,
-            attempt.number,
-            &replica.key,
-            LINES_KEPT,
-        )
-        .await?;
+        let filter = Filter {
+            attempt: Some(attempt.number),
+            role: Some(replica.key.role.clone()),
+            index: Some(replica.key.index as i32),
+            ..Filter::default()
+        };
+        let streams = page::streams(&worker.db, key, &filter).await?;
+        let query = Query {
+            begin: Begin::From(From::Tail(LINES_KEPT as u64)),
+            until: None,
+            lines: LINES_KEPT,
+            bytes: LINES_KEPT * LINE_LENGTH,
+        };
+        let tail = page::page(&worker.db, &streams, &query).await?;
+        let tail = tail.lines(&streams, false).into_iter().map(|line| line.text).collect();
         lines.insert(replica.key.clone(), tail);
     }
     Ok(lines)
