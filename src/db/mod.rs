@@ -11,6 +11,7 @@ use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
 pub mod events;
 pub mod holdings;
+pub mod installation;
 pub mod notify;
 pub mod partitions;
 pub mod tasks;
