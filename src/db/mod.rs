@@ -18,6 +18,7 @@ pub mod holdings;
 pub mod jobs;
 pub mod logs;
 pub mod metrics;
+pub mod installation;
 pub mod notify;
 pub mod partitions;
 pub mod queue;
