@@ -14,3 +14,4 @@ pub mod private_file;
 pub mod runtimes;
 pub mod telemetry;
 pub mod worker;
+pub mod shim;
