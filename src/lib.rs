@@ -3,3 +3,4 @@
 pub mod db;
 pub mod logs;
 pub mod runtimes;
+pub mod worker;

@@ -10,7 +10,9 @@ use sqlx::{PgPool, postgres::PgPoolOptions};
 use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
 pub mod events;
+pub mod feed;
 pub mod holdings;
+pub mod listen;
 pub mod logs;
 pub mod metrics;
 pub mod notify;

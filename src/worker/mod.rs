@@ -1,0 +1,5 @@
+//! Loops that make the world match the records.
+
+pub mod ingest;
+pub mod seal;
+pub mod sequencer;
