@@ -1,6 +1,7 @@
 //! Trainyard: an open control plane for training clusters and jobs. One binary, one Postgres.
 
 pub mod db;
+pub mod hub;
 pub mod logs;
 pub mod runtimes;
 pub mod worker;

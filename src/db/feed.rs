@@ -161,6 +161,18 @@ pub async fn of_subject(db: &Db, key: SubjectKey, after: i64, limit: i64) -> Res
     Ok(Events::Next(rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?))
 }
 
+/// The number of a subject's newest event; 0: none.
+pub async fn last_of_subject(db: &Db, key: SubjectKey) -> Result<i64, DbError> {
+    Ok(sqlx::query_scalar!(
+        r#"/* feed::last_of_subject */
+        select coalesce(max(seq), 0) as "seq!" from events where class = $1 and owner_id = $2"#,
+        key.class,
+        key.id()
+    )
+    .fetch_one(&db.pool)
+    .await?)
+}
+
 /// The feed after a place, in order, as far as the scope may see it. The second value is the place that was looked up
 /// to: it moves on even when nothing in between may be seen.
 pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(Events, i64), DbError> {

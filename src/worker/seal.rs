@@ -32,9 +32,16 @@ const MANY: usize = 64;
 /// Rows below this are small. Larger ones wait until there is a chunk's worth, so that no byte is copied often.
 const SMALL: u64 = 32 << 10;
 
-/// A stream to look at.
+/// What to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SealRequest {
+pub enum SealRequest {
+    Stream(StreamToSeal),
+    /// An attempt ended: few rows of each of its series are worth merging now.
+    Metrics(JobKey),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamToSeal {
     pub key: JobKey,
     pub stream: StreamId,
     /// Nothing will be added: all that is left is sealed.
@@ -101,7 +108,7 @@ pub enum SealError {
 }
 
 /// Merges what is worth it in one stream. Answers how many rows went.
-pub async fn seal(db: &Db, holding: &Holding, now: &Now, request: SealRequest) -> Result<usize, SealError> {
+pub async fn seal(db: &Db, holding: &Holding, now: &Now, request: StreamToSeal) -> Result<usize, SealError> {
     let mut gone = 0;
     loop {
         let rows = keep::unsealed(db, request.key, request.stream).await?;
@@ -186,7 +193,10 @@ pub async fn run(
         let result = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             request = requests.recv() => match request {
-                Some(request) => seal(&db, &holding, &now, request).await.map(|_| ()),
+                Some(SealRequest::Stream(request)) => seal(&db, &holding, &now, request).await.map(|_| ()),
+                Some(SealRequest::Metrics(key)) => {
+                    metrics::compact(&db, Owner::Job(key), true).await.map(|_| ()).map_err(SealError::from)
+                }
                 None => return Ok(()),
             },
             _ = minute.tick() => sweep(&db, &holding, cluster, &now).await,
@@ -204,7 +214,7 @@ pub async fn run(
 async fn sweep(db: &Db, holding: &Holding, cluster: ClusterId, now: &Now) -> Result<(), SealError> {
     for ended in [true, false] {
         for (key, stream) in keep::with_unsealed(db, cluster, ended, 10_000).await? {
-            seal(db, holding, now, SealRequest { key, stream, ended }).await?;
+            seal(db, holding, now, StreamToSeal { key, stream, ended }).await?;
         }
     }
     for attempt in crate::db::logs::write::open_attempts(db, cluster).await? {

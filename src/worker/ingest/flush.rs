@@ -27,6 +27,7 @@ use crate::{
         notify,
     },
     runtimes::{OutputRef, OutputState},
+    worker::seal::SealRequest,
 };
 
 /// What one flush did.
@@ -488,7 +489,10 @@ impl Ingest {
         }
         self.ask_for_seals();
         for (attempt, _) in &flushed.stored {
-            self.attempts.remove(attempt);
+            if let Some(attempt) = self.attempts.remove(attempt) {
+                // A full queue leaves some small rows; nothing depends on them.
+                self.seals.try_send(SealRequest::Metrics(attempt.open.key)).ok();
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ use trainyard_core::model::{AttemptId, ClusterId, JobId, ReplicaKey, SecretValue
 use uuid::Uuid;
 
 use self::{catch::Catch, flush::Flushed, mask::Masker, state::StreamState};
-use super::seal::SealRequest;
+use super::seal::{SealRequest, StreamToSeal};
 use crate::{
     db::{
         Db, DbError,
@@ -289,11 +289,11 @@ impl Ingest {
                 if !ended && !super::seal::is_worth_it(stream.unsealed_rows, stream.unsealed_bytes) {
                     continue;
                 }
-                let request = SealRequest {
+                let request = SealRequest::Stream(StreamToSeal {
                     key: attempt.open.key,
                     stream: stream.state.id,
                     ended: stream.state.ended,
-                };
+                });
                 // A full queue means that the sealer is behind; it is asked again after the next flush.
                 if self.seals.try_send(request).is_ok() {
                     stream.unsealed_rows = 0;
