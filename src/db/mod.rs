@@ -9,11 +9,21 @@ use std::{collections::BTreeMap, time::Duration};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
+pub mod access;
+pub mod audit;
 pub mod events;
+pub mod installation;
+pub mod jobs_create;
+pub mod jobs_list;
+pub mod jobs_read;
 pub mod holdings;
 pub mod notify;
 pub mod partitions;
+pub mod sessions;
 pub mod tasks;
+pub mod teams;
+pub mod tokens;
+pub mod users;
 
 pub use sqlx::postgres::PgConnectOptions;
 
