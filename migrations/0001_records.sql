@@ -16,11 +16,13 @@ create table installation (
     id uuid not null,
     created_at timestamptz not null,
     restored_at timestamptz,
-    feed_position bigint not null default 0 check (feed_position >= 0)
+    feed_position bigint not null default 0 check (feed_position >= 0),
+    feed_pruned bigint not null default 0 check (feed_pruned >= 0)
 );
 comment on table installation is 'One row. Its id is on every label, tag and token that we write anywhere.';
 comment on column installation.restored_at is 'Set by restore: workers only observe until a person confirms.';
 comment on column installation.feed_position is 'The last position that the feed''s sequencer gave out.';
+comment on column installation.feed_pruned is 'The highest position that retention removed; a reader that stands before it has missed events.';
 
 create table users (
     id uuid primary key,
@@ -509,17 +511,26 @@ create table log_streams (
     stream text not null check (stream in ('stdout', 'stderr', 'mixed')),
     bytes bigint not null default 0,
     lines bigint not null default 0,
+    line_start bigint not null default 0,
+    stored_bytes bigint not null default 0,
     source_offset bigint not null default 0,
     dropped_bytes bigint not null default 0,
     ingest_state bytea,
     first_at timestamptz,
     last_at timestamptz,
     ended_at timestamptz,
+    removed_at timestamptz,
     primary key (class, job_id, id)
 ) partition by list (class);
 comment on column log_streams.bytes is 'Stored, after masking; source_offset counts what the process wrote and was read.';
 comment on column log_streams.lines is 'Line ends stored; the text after the last one is the unfinished line.';
-comment on column log_streams.ingest_state is 'What the reader carries from one flush to the next: held-back bytes that may begin a secret.';
+comment on column log_streams.line_start is 'The offset at which the unfinished line begins.';
+comment on column log_streams.stored_bytes is 'What its chunks take after compression; limits by size count this.';
+comment on column log_streams.ingest_state is
+    'What the reader carries from one flush to the next: how far a masked secret reaches beyond source_offset, and the unfinished line for catching metrics.';
+comment on column log_streams.last_at is
+    'Time of the last flush. Strictly greater than that of the flush before it in the same attempt, so that it orders and resumes reads.';
+comment on column log_streams.removed_at is 'Retention took its chunks.';
 create index log_streams_attempt on log_streams (attempt_id);
 
 create table log_chunks (
@@ -533,22 +544,27 @@ create table log_chunks (
     kind text not null check (kind in ('output', 'gap')),
     gap_reason text,
     gap_bytes bigint,
+    place smallint not null,
+    line_start bigint not null,
     first_at timestamptz not null,
     last_at timestamptz not null,
-    mark_bytes integer[] not null default '{}',
-    mark_times bigint[] not null default '{}',
+    marks bytea not null default '',
     sealed boolean not null,
     codec text not null check (codec in ('raw', 'zstd')),
     location text not null default 'postgres',
     data bytea,
-    gap_seq integer not null default 0,
-    primary key (class, job_id, stream_id, byte_offset, gap_seq),
-    check (cardinality(mark_bytes) = cardinality(mark_times))
+    primary key (class, job_id, stream_id, byte_offset, place),
+    check ((kind = 'output') = (place = 32767)),
+    check ((kind = 'gap') = (bytes = 0))
 ) partition by list (class);
 comment on table log_chunks is 'A stream''s stored bytes in order, cut anywhere. Small unsealed rows are merged into sealed ones of about 1 MiB.';
 comment on column log_chunks.first_line is 'How many line ends the stream had before this chunk.';
-comment on column log_chunks.mark_bytes is 'Offsets within the uncompressed chunk where a flush began; mark_times: its time in ms since 1970.';
-comment on column log_chunks.gap_seq is '0: output; a gap at the same offset counts from 1 and comes before it.';
+comment on column log_chunks.line_start is 'The offset at which the line begins that this chunk begins in.';
+comment on column log_chunks.place is 'Order among rows at one offset: gaps count from 0, the output after them has 32767.';
+comment on column log_chunks.marks is
+    'Where each flush after the first begins: pairs of varints, bytes and milliseconds since the mark before it. The first flush has first_at.';
+create index log_chunks_lines on log_chunks (job_id, stream_id, first_line, byte_offset) where sealed;
+create index log_chunks_times on log_chunks (job_id, stream_id, last_at, byte_offset) where sealed;
 create index log_chunks_unsealed on log_chunks (job_id, stream_id, byte_offset) where not sealed;
 
 create table metric_chunks (
@@ -568,6 +584,7 @@ create table metric_chunks (
     primary key (class, owner_id, attempt, series, role, index, seq),
     check (cardinality(steps) = cardinality(vals) and cardinality(times) = cardinality(vals))
 ) partition by list (class);
+create index metric_chunks_unsealed on metric_chunks (owner_id) where not sealed;
 comment on table metric_chunks is 'Points of one series of one replica (owner: a job) or of one node (attempt 0, role ""). Never a row per point.';
 comment on column metric_chunks.steps is 'A null element: the point has a time and no step. times: ms since 1970.';
 

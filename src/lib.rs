@@ -4,6 +4,7 @@ pub mod clock;
 pub mod config;
 pub mod db;
 pub mod keys;
+pub mod logs;
 pub mod postgres;
 pub mod private_file;
 pub mod runtimes;

@@ -17,6 +17,8 @@ pub mod jobs_create;
 pub mod jobs_list;
 pub mod jobs_read;
 pub mod holdings;
+pub mod logs;
+pub mod metrics;
 pub mod notify;
 pub mod partitions;
 pub mod sessions;
