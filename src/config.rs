@@ -52,10 +52,22 @@ pub struct ServerArgs {
           value_parser = clap::value_parser!(u32).range(2..=1000), global = true)]
     pub database_connections: u32,
     /// What is logged: a level, or levels per module as in "info,trainyard::worker=debug"
-    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info", global = true)]
+    #[arg(
+        long,
+        env = "TRAINYARD_LOG",
+        value_name = "FILTER",
+        default_value = "info",
+        global = true
+    )]
     pub log: String,
     /// How log lines look; auto is for people on a terminal and JSON elsewhere
-    #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_name = "FORMAT", default_value = "auto", global = true)]
+    #[arg(
+        long,
+        env = "TRAINYARD_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "auto",
+        global = true
+    )]
     pub log_format: LogFormat,
 }
 
@@ -130,7 +142,11 @@ pub struct Environment {
 
 impl Environment {
     pub fn read() -> Self {
-        let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let folder = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let home_by_account = || User::from_uid(geteuid()).ok().flatten().map(|user| user.dir);
         Self {
             root: geteuid().is_root(),
@@ -138,13 +154,19 @@ impl Environment {
             path: std::env::var_os("PATH").unwrap_or_default(),
             xdg_data_home: folder("XDG_DATA_HOME"),
             xdg_config_home: folder("XDG_CONFIG_HOME"),
-            database_url: std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()).map(SecretString::from),
+            database_url: std::env::var("DATABASE_URL")
+                .ok()
+                .filter(|url| !url.is_empty())
+                .map(SecretString::from),
         }
     }
 
     /// The client's own file: the server's address and a token, written by `up` for the person who ran it.
     pub fn client_file(&self) -> Option<PathBuf> {
-        let config = self.xdg_config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")))?;
+        let config = self
+            .xdg_config_home
+            .clone()
+            .or_else(|| Some(self.home.as_ref()?.join(".config")))?;
         Some(config.join("trainyard/client.json"))
     }
 
@@ -230,9 +252,14 @@ impl ServerArgs {
         postgres::Settings {
             folder: data.join("postgres"),
             search: postgres::Search {
-                only: self.postgres_bin.clone().filter(|folder| !folder.as_os_str().is_empty()),
+                only: self
+                    .postgres_bin
+                    .clone()
+                    .filter(|folder| !folder.as_os_str().is_empty()),
                 path: environment.path.clone(),
-                patterns: system.chain(binaries::FETCHED_PATTERNS.iter().map(|pattern| fetched.join(pattern))).collect(),
+                patterns: system
+                    .chain(binaries::FETCHED_PATTERNS.iter().map(|pattern| fetched.join(pattern)))
+                    .collect(),
             },
         }
     }
@@ -248,7 +275,10 @@ pub fn database_options(url: &SecretString) -> Result<PgConnectOptions, ConfigEr
     let fault = |error: &dyn std::error::Error| ConfigError::DatabaseUrl(error.to_string());
     let parsed = url::Url::parse(url.expose_secret()).map_err(|error| fault(&error))?;
     if !matches!(parsed.scheme(), "postgres" | "postgresql") {
-        return Err(ConfigError::DatabaseUrl(format!("it begins with '{}:'", parsed.scheme())));
+        return Err(ConfigError::DatabaseUrl(format!(
+            "it begins with '{}:'",
+            parsed.scheme()
+        )));
     }
     url.expose_secret().parse().map_err(|error: sqlx::Error| fault(&error))
 }

@@ -110,7 +110,10 @@ impl KeyRing {
             msg: plain,
             aad: row.as_bytes(),
         };
-        let ciphertext = key.cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| KeyError::Refused)?;
+        let ciphertext = key
+            .cipher
+            .encrypt(&XNonce::from(nonce), payload)
+            .map_err(|_| KeyError::Refused)?;
         Ok(Sealed {
             key_id: key.id.clone(),
             nonce,
@@ -119,12 +122,17 @@ impl KeyRing {
     }
 
     pub fn decrypt(&self, row: Uuid, sealed: &Sealed) -> Result<SecretSlice<u8>, KeyError> {
-        let key = self.key(&sealed.key_id).ok_or_else(|| KeyError::Unknown(sealed.key_id.clone()))?;
+        let key = self
+            .key(&sealed.key_id)
+            .ok_or_else(|| KeyError::Unknown(sealed.key_id.clone()))?;
         let payload = Payload {
             msg: &sealed.ciphertext,
             aad: row.as_bytes(),
         };
-        let plain = key.cipher.decrypt(&XNonce::from(sealed.nonce), payload).map_err(|_| KeyError::Refused)?;
+        let plain = key
+            .cipher
+            .decrypt(&XNonce::from(sealed.nonce), payload)
+            .map_err(|_| KeyError::Refused)?;
         Ok(plain.into())
     }
 

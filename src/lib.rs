@@ -9,3 +9,4 @@ pub mod postgres;
 pub mod private_file;
 pub mod runtimes;
 pub mod telemetry;
+pub mod worker;

@@ -37,7 +37,12 @@ pub fn create_new(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Opens a new file that nobody else can read.
 pub fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Gives a staged file, already synced, its final name.
@@ -76,11 +81,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring");
         create_new(&path, b"one").unwrap();
-        assert_eq!(create_new(&path, b"two").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            create_new(&path, b"two").unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
         assert_eq!(std::fs::read(&path).unwrap(), b"one");
         replace(&path, b"three").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"three");
         assert!(!is_open_to_others(&path).unwrap());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing staged is left");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "nothing staged is left"
+        );
     }
 }

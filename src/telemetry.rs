@@ -51,17 +51,53 @@ pub fn start_logs(filter: &str, format: LogFormat) -> Result<(), TelemetryError>
 
 /// Every metric, its kind and its meaning.
 pub const METRICS: [(&str, Kind, &str); 11] = [
-    ("trainyard_http_request_seconds", Kind::Seconds, "Time from request to response, by route, method and status"),
-    ("trainyard_http_refused_total", Kind::Counter, "Requests refused early, by reason: rate, size, overload"),
+    (
+        "trainyard_http_request_seconds",
+        Kind::Seconds,
+        "Time from request to response, by route, method and status",
+    ),
+    (
+        "trainyard_http_refused_total",
+        Kind::Counter,
+        "Requests refused early, by reason: rate, size, overload",
+    ),
     ("trainyard_tails", Kind::Gauge, "Clients that follow logs or events now"),
-    ("trainyard_database_connections", Kind::Gauge, "Connections of the pool, by state: idle, used"),
-    ("trainyard_database_wait_seconds", Kind::Seconds, "Time spent waiting for a connection of the pool"),
-    ("trainyard_tasks_waiting", Kind::Gauge, "Tasks that are due and not claimed, by task"),
-    ("trainyard_task_age_seconds", Kind::Gauge, "How long the oldest due task has waited, by task"),
-    ("trainyard_task_seconds", Kind::Seconds, "Time that a task took, by task and outcome"),
+    (
+        "trainyard_database_connections",
+        Kind::Gauge,
+        "Connections of the pool, by state: idle, used",
+    ),
+    (
+        "trainyard_database_wait_seconds",
+        Kind::Seconds,
+        "Time spent waiting for a connection of the pool",
+    ),
+    (
+        "trainyard_tasks_waiting",
+        Kind::Gauge,
+        "Tasks that are due and not claimed, by task",
+    ),
+    (
+        "trainyard_task_age_seconds",
+        Kind::Gauge,
+        "How long the oldest due task has waited, by task",
+    ),
+    (
+        "trainyard_task_seconds",
+        Kind::Seconds,
+        "Time that a task took, by task and outcome",
+    ),
     ("trainyard_log_bytes_total", Kind::Counter, "Bytes of output stored"),
-    ("trainyard_log_lag_seconds", Kind::Gauge, "Age of the oldest output that is not stored yet"),
-    ("trainyard_watch_stale_seconds", Kind::Gauge, "How long ago a cluster was last heard from, by cluster"),
+    (
+        "trainyard_log_lag_seconds",
+        Kind::Gauge,
+        "Age of the oldest output that is not stored yet",
+    ),
+    (
+        "trainyard_watch_stale_seconds",
+        Kind::Gauge,
+        "How long ago a cluster was last heard from, by cluster",
+    ),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +129,9 @@ pub fn start_metrics() -> Result<PrometheusHandle, TelemetryError> {
 
 /// Takes the address for figures; a port of its own, so that a proxy in front of the pages never shows them.
 pub async fn listen_metrics(address: SocketAddr) -> Result<TcpListener, TelemetryError> {
-    TcpListener::bind(address).await.map_err(|source| TelemetryError::Listen { address, source })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| TelemetryError::Listen { address, source })
 }
 
 /// Serves `/metrics` until told to stop.
@@ -118,7 +156,10 @@ pub async fn serve_metrics(listener: TcpListener, handle: PrometheusHandle, stop
 
 fn metrics_router(handle: PrometheusHandle) -> Router {
     async fn metrics(State(handle): State<PrometheusHandle>) -> impl axum::response::IntoResponse {
-        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render())
+        (
+            [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+            handle.render(),
+        )
     }
     Router::new().route("/metrics", get(metrics)).with_state(handle)
 }

@@ -51,7 +51,9 @@ pub fn choose(data: &Path) -> Result<Option<Account>, PostgresError> {
     make()?;
     match named(User::from_name(DEDICATED))? {
         Some(account) => Ok(Some(account)),
-        None => Err(PostgresError::Account(format!("the account {DEDICATED} was made but can't be looked up"))),
+        None => Err(PostgresError::Account(format!(
+            "the account {DEDICATED} was made but can't be looked up"
+        ))),
     }
 }
 

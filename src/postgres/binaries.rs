@@ -107,7 +107,9 @@ pub fn choose(found: &[Binaries], data_major: Option<u32>, data: &Path) -> Resul
             .iter()
             .find(|one| one.major >= MINIMUM_MAJOR)
             .cloned()
-            .ok_or_else(|| PostgresError::TooOld { installed: listed(found) }),
+            .ok_or_else(|| PostgresError::TooOld {
+                installed: listed(found),
+            }),
     }
 }
 
@@ -136,7 +138,10 @@ fn version(postgres: &Path) -> Option<(u32, String)> {
 }
 
 fn numbers(version: &str) -> Vec<u32> {
-    version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|part| part.parse().ok())
+        .collect()
 }
 
 /// The folders that a pattern stands for; a part with `*` matches by its beginning and end.
@@ -244,7 +249,10 @@ mod tests {
     #[test]
     fn the_line_that_helps_is_this_systems_own() {
         assert_eq!(install_line("NAME=x\nID=debian\n"), "apt-get install postgresql");
-        assert_eq!(install_line("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n"), "dnf install postgresql-server");
+        assert_eq!(
+            install_line("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n"),
+            "dnf install postgresql-server"
+        );
         assert!(install_line("").contains("PostgreSQL server"));
     }
 }

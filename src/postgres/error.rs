@@ -59,9 +59,7 @@ pub enum PostgresError {
         free.map(|bytes| format!(" ({} MB free)", bytes >> 20)).unwrap_or_default()
     )]
     DiskFull { folder: PathBuf, free: Option<u64> },
-    #[error(
-        "{what}. Nothing was changed. If it held anything, restore it from a backup; if not, move the folder away"
-    )]
+    #[error("{what}. Nothing was changed. If it held anything, restore it from a backup; if not, move the folder away")]
     Damaged { what: String },
     #[error("{0}")]
     Account(String),

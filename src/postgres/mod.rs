@@ -250,7 +250,9 @@ async fn take_over(place: &Place) -> Result<Option<Running>, PostgresError> {
 
 async fn spawn(place: &Place, binaries: &Binaries) -> Result<Running, PostgresError> {
     let (log, length) = place.open_log()?;
-    let log_again = log.try_clone().map_err(|error| PostgresError::file(&place.log_path(), error))?;
+    let log_again = log
+        .try_clone()
+        .map_err(|error| PostgresError::file(&place.log_path(), error))?;
     let mut command = place.command(&binaries.postgres());
     command.arg("-D").arg(&place.data).arg("-k").arg(&place.socket_folder);
     command.args(["-p", &PORT.to_string()]);

@@ -93,9 +93,11 @@ impl Place {
                     what: format!("{} says '{}', which is no version", path.display(), text.trim()),
                 }),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.data.exists() => Err(PostgresError::Damaged {
-                what: format!("{} is there, but has no PG_VERSION in it", self.data.display()),
-            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.data.exists() => {
+                Err(PostgresError::Damaged {
+                    what: format!("{} is there, but has no PG_VERSION in it", self.data.display()),
+                })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(PostgresError::file(&path, error)),
         }
@@ -155,7 +157,9 @@ impl Place {
     pub fn unreachable(&self, binaries: &Binaries, error: io::Error) -> PostgresError {
         PostgresError::Account(format!(
             "{} can't run {}: {error}",
-            self.account.as_ref().map_or("this account", |account| account.name.as_str()),
+            self.account
+                .as_ref()
+                .map_or("this account", |account| account.name.as_str()),
             binaries.bin.display(),
         ))
     }
@@ -167,7 +171,10 @@ impl Place {
         };
         let mut command = self.command(&binaries.postgres());
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().await.map_err(|error| self.unreachable(binaries, error))?;
+        command
+            .status()
+            .await
+            .map_err(|error| self.unreachable(binaries, error))?;
         match command.current_dir(&self.folder).status().await {
             Ok(_) => Ok(()),
             Err(_) => Err(PostgresError::Account(format!(
@@ -186,7 +193,12 @@ impl Place {
         if fs::metadata(&path).is_ok_and(|metadata| metadata.len() > LOG_BYTES) {
             fs::rename(&path, path.with_extension("log.1")).map_err(fault)?;
         }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(fault)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(fault)?;
         let length = file.metadata().map_err(fault)?.len();
         Ok((file, length))
     }
@@ -211,7 +223,10 @@ impl Place {
     /// Makes a folder that the account alone may enter. One in /tmp could have been put there by somebody else.
     fn own(&self, folder: &Path) -> Result<(), PostgresError> {
         let fault = |error| PostgresError::file(folder, error);
-        let uid = self.account.as_ref().map_or(nix::unistd::geteuid().as_raw(), |account| account.uid);
+        let uid = self
+            .account
+            .as_ref()
+            .map_or(nix::unistd::geteuid().as_raw(), |account| account.uid);
         match fs::create_dir(folder) {
             Ok(()) => {
                 if let Some(account) = &self.account {
@@ -243,7 +258,11 @@ fn socket_folder(folder: &Path) -> PathBuf {
     }
     let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
     let name = format!("trainyard-{}", data_encoding::HEXLOWER.encode(&digest[..6]));
-    let parent = if nix::unistd::geteuid().is_root() { "/run" } else { "/tmp" };
+    let parent = if nix::unistd::geteuid().is_root() {
+        "/run"
+    } else {
+        "/tmp"
+    };
     Path::new(parent).join(name)
 }
 

@@ -41,7 +41,11 @@ impl PidFile {
             port: lines.get(3)?.parse().ok()?,
             socket_folder: PathBuf::from(lines.get(4)?),
             // The line is missing until the server knows its state.
-            status: if lines.get(7) == Some(&"ready") { Status::Ready } else { Status::Busy },
+            status: if lines.get(7) == Some(&"ready") {
+                Status::Ready
+            } else {
+                Status::Busy
+            },
         })
     }
 }
@@ -53,8 +57,10 @@ pub fn is_of(pid: i32, data: &Path) -> bool {
     if let Ok(folder) = std::fs::read_link(process.join("cwd")) {
         return folder == data;
     }
-    std::fs::read(process.join("cmdline"))
-        .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == data.as_os_str().as_encoded_bytes()))
+    std::fs::read(process.join("cmdline")).is_ok_and(|line| {
+        line.split(|byte| *byte == 0)
+            .any(|word| word == data.as_os_str().as_encoded_bytes())
+    })
 }
 
 /// A server that speaks the protocol answers an SSLRequest with one byte, even before a password.
@@ -93,7 +99,11 @@ mod tests {
         let early = "4242\n/data\n1764504000\n5432\n/run/x\n";
         assert_eq!(PidFile::parse(early).unwrap().status, Status::Busy);
         assert_eq!(PidFile::parse("4242\n"), None);
-        assert_eq!(PidFile::parse("-1\n/data\n1\n5432\n/run/x\n"), None, "a stand-alone backend's file");
+        assert_eq!(
+            PidFile::parse("-1\n/data\n1\n5432\n/run/x\n"),
+            None,
+            "a stand-alone backend's file"
+        );
     }
 
     #[test]
