@@ -97,3 +97,12 @@ pub async fn first_team(
     }
     Ok(made.map(TeamId))
 }
+
+/// The database's own time, for clocks that follow it.
+pub async fn clock(db: &Db) -> Result<DateTime<Utc>, DbError> {
+    Ok(
+        sqlx::query_scalar!(r#"/* installation::clock */ select clock_timestamp() as "now!""#)
+            .fetch_one(&db.pool)
+            .await?,
+    )
+}
