@@ -21,6 +21,7 @@ pub mod code_uploads;
 pub mod conditions;
 pub mod events;
 pub mod events_read;
+pub mod first_start;
 pub mod grants;
 pub mod holdings;
 pub mod installation;

@@ -27,8 +27,8 @@ use crate::{
 
 pub mod job;
 pub mod launch;
-pub mod post_mortem;
 pub mod place;
+pub mod post_mortem;
 pub mod queue;
 pub mod record;
 
