@@ -7,6 +7,7 @@ pub mod clock;
 pub mod config;
 pub mod db;
 pub mod doctor;
+pub mod hub;
 pub mod keys;
 pub mod logs;
 pub mod packages;

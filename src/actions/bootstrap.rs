@@ -10,7 +10,7 @@ use trainyard_core::model::{AuditId, TeamId, TokenId, UserId};
 use uuid::Uuid;
 
 use super::{sign_in, tokens::Secret};
-use crate::db::{Db, DbError, audit, installation, tokens, users};
+use crate::db::{Db, DbError, audit, first_start, tokens, users};
 
 /// How the first admin is known among the identities of issuer `local`.
 const FIRST: &str = "first-admin";
@@ -30,8 +30,8 @@ pub struct Welcome {
 /// Makes what is missing. Two processes that do it at once make it once.
 pub async fn first_start(db: &Db, now: DateTime<Utc>) -> Result<Welcome, DbError> {
     let mut tx = db.begin().await?;
-    let installation = installation::ensure(&mut tx, Uuid::now_v7(), now).await?;
-    if let Some(user) = installation::local_user(&mut tx, FIRST).await? {
+    let installation = first_start::installation(&mut tx, Uuid::now_v7(), now).await?;
+    if let Some(user) = first_start::local_user(&mut tx, FIRST).await? {
         return Ok(Welcome {
             installation,
             user,
@@ -41,7 +41,7 @@ pub async fn first_start(db: &Db, now: DateTime<Utc>) -> Result<Welcome, DbError
     let user = UserId(Uuid::now_v7());
     users::insert(&mut tx, user, "Admin", true, now).await?;
     users::add_identity(&mut tx, user, "local", FIRST, now).await?;
-    let team = installation::first_team(&mut tx, TeamId(Uuid::now_v7()), FIRST_TEAM, user, now).await?;
+    let team = first_start::team(&mut tx, TeamId(Uuid::now_v7()), FIRST_TEAM, user, now).await?;
     write(&mut tx, "installation.start", "user", user.0, json!({ "team": team }), now).await?;
     tx.commit().await?;
     Ok(Welcome {

@@ -80,8 +80,11 @@ impl Actions {
         let id = self
             .installation
             .get_or_try_init(|| async {
-                let row = installation::get(&self.db).await?;
-                row.map(|row| row.id).ok_or(Refusal::NotStarted)
+                match installation::read(&self.db).await {
+                    Ok(row) => Ok(row.id),
+                    Err(DbError::NotFound) => Err(Refusal::NotStarted),
+                    Err(error) => Err(error.into()),
+                }
             })
             .await?;
         Ok(*id)

@@ -42,7 +42,7 @@ impl Filter {
 
 /// The streams of a job that a filter takes.
 pub async fn streams(db: &Db, key: JobKey, filter: &Filter) -> Result<Vec<StreamRow>, LogsError> {
-    let mut rows = read::streams(db, key, None).await?;
+    let mut rows = read::streams(db, key).await?;
     rows.retain(|row| filter.takes(row));
     Ok(rows)
 }
@@ -113,7 +113,7 @@ pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page,
 }
 
 /// The position that stands for a beginning, so that going on never goes back before it.
-fn before(streams: &[StreamRow], begin: &Begin) -> Position {
+pub fn before(streams: &[StreamRow], begin: &Begin) -> Position {
     let mut position = Position::start();
     match begin {
         Begin::Position(given) => position = given.clone(),

@@ -75,6 +75,14 @@ impl Position {
         }
     }
 
+    /// Both were read.
+    pub fn join(&mut self, other: &Position) {
+        self.finish_below(other.first);
+        for (attempt, place) in &other.places {
+            self.reach(*attempt, *place);
+        }
+    }
+
     /// Nothing more will come in attempts below `first`, and all of it was read.
     pub fn finish_below(&mut self, first: i32) {
         self.first = self.first.max(first);

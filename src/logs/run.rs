@@ -115,6 +115,16 @@ impl Cutter {
         }
     }
 
+    /// Starts in the middle of a line, at `next`. Of a line that is long already, what came before is not shown.
+    pub fn at_end(line_start: u64, line: u64, next: u64) -> Self {
+        let mut cutter = Self::new(line_start, line);
+        if next - line_start > LONGEST as u64 {
+            cutter.missing = next - line_start;
+            cutter.next = next;
+        }
+        cutter
+    }
+
     /// The offset up to which pieces were fed.
     pub fn next(&self) -> u64 {
         self.next

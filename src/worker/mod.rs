@@ -25,12 +25,15 @@ use crate::{
     runtimes::{Runtime, RuntimeError},
 };
 
+pub mod ingest;
 pub mod job;
 pub mod launch;
 pub mod place;
 pub mod post_mortem;
 pub mod queue;
 pub mod record;
+pub mod seal;
+pub mod sequencer;
 
 /// How long a claim lasts; slow work extends it.
 const LEASE: Duration = Duration::from_secs(30);
