@@ -1,5 +1,6 @@
 //! Trainyard: an open control plane for training clusters and jobs. One binary, one Postgres.
 
+pub mod actions;
 pub mod backup;
 pub mod cli;
 pub mod clock;
