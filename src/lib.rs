@@ -1,6 +1,7 @@
 //! Trainyard: an open control plane for training clusters and jobs. One binary, one Postgres.
 
 pub mod actions;
+pub mod app;
 pub mod backup;
 pub mod cli;
 pub mod clock;

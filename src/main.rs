@@ -7,6 +7,7 @@ use std::{
 
 use clap::Parser;
 use trainyard::{
+    app::{self, AppError},
     backup::{self, BackupError},
     cli::{BackupArgs, Cli, ClientCommand, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
     config::{self, Config, ConfigError, Database, Environment, Output, ServerArgs},
@@ -43,6 +44,8 @@ enum Failure {
     Backup(#[from] BackupError),
     #[error("the schema can't be brought up to date: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
+    #[error(transparent)]
+    App(#[from] AppError),
     #[error("{0}")]
     Output(#[from] io::Error),
     #[error("`trainyard {0}` is not in this build")]
@@ -81,18 +84,16 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 // The commands whose rooms are not built yet. Each is to call its room and nothing else.
 
 fn up(args: UpArgs) -> Result<ExitCode, Failure> {
-    settle(&args.settings)?;
-    Err(Failure::NotInThisBuild("up"))
+    let config = settle(&args.settings)?;
+    run_app(app::up(config, args.examples))
 }
 
 fn serve(args: ServerArgs) -> Result<ExitCode, Failure> {
-    settle(&args)?;
-    Err(Failure::NotInThisBuild("serve"))
+    run_app(app::serve(settle(&args)?))
 }
 
 fn work(args: ServerArgs) -> Result<ExitCode, Failure> {
-    settle(&args)?;
-    Err(Failure::NotInThisBuild("work"))
+    run_app(app::work(settle(&args)?))
 }
 
 fn openapi() -> Result<ExitCode, Failure> {
@@ -109,8 +110,17 @@ fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
     Err(Failure::NotInThisBuild("submit and its like"))
 }
 
-fn shim(_args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    Err(Failure::NotInThisBuild("shim"))
+fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
+    Ok(trainyard::shim::run(args.into_iter()))
+}
+
+/// The program as a server: on all cores, until it is told to stop.
+fn run_app(app: impl Future<Output = Result<(), AppError>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(app)?;
+    // What is left are waits on other processes and reads that nobody waits for.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
 }
 
 // The commands of this house.

@@ -68,7 +68,10 @@ pub async fn after(db: &Db, log: &EventLog, seq: i64, limit: i64) -> Result<Vec<
             seq: row.seq,
             at: row.at,
             kind: row.kind,
-            actor: row.actor_id.zip(row.actor_name).map(|(id, name)| UserRef { id: id.into(), name }),
+            actor: row
+                .actor_id
+                .zip(row.actor_name)
+                .map(|(id, name)| UserRef { id: id.into(), name }),
             message: row.message,
             data: row.data,
         })
@@ -95,7 +98,10 @@ pub async fn before(db: &Db, log: &EventLog, seq: Option<i64>, limit: i64) -> Re
             seq: row.seq,
             at: row.at,
             kind: row.kind,
-            actor: row.actor_id.zip(row.actor_name).map(|(id, name)| UserRef { id: id.into(), name }),
+            actor: row
+                .actor_id
+                .zip(row.actor_name)
+                .map(|(id, name)| UserRef { id: id.into(), name }),
             message: row.message,
             data: row.data,
         })
