@@ -21,6 +21,7 @@ pub mod attempt;
 mod chance;
 pub mod exits;
 pub mod hang;
+pub mod node;
 pub mod postmortem;
 pub mod progress;
 pub mod recognise;
