@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod hub;
 pub mod keys;
 pub mod logs;
+pub mod machine;
 pub mod packages;
 pub mod postgres;
 pub mod private_file;

@@ -158,7 +158,9 @@ pub async fn of_subject(db: &Db, key: SubjectKey, after: i64, limit: i64) -> Res
     if after > 0 && rows.first().is_some_and(|row| row.seq > after + 1) {
         return Ok(Events::Reset);
     }
-    Ok(Events::Next(rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?))
+    Ok(Events::Next(
+        rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?,
+    ))
 }
 
 /// The number of a subject's newest event; 0: none.
@@ -199,7 +201,11 @@ pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(E
     .await?;
     let full = rows.len() as i64 >= limit;
     let rows: Vec<EventRow> = rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?;
-    let reached = rows.last().filter(|_| full).and_then(|row| row.position).unwrap_or(ends.feed_position);
+    let reached = rows
+        .last()
+        .filter(|_| full)
+        .and_then(|row| row.position)
+        .unwrap_or(ends.feed_position);
     Ok((Events::Next(rows), reached))
 }
 

@@ -132,7 +132,8 @@ impl Inner {
                     let ids = payload.split(',').filter_map(|id| Uuid::try_parse(id).ok());
                     if channel == notify::LOGS {
                         let logs = lock(&self.logs);
-                        ids.filter_map(|id| logs.get(&JobId(id))).for_each(|channel| channel.wake.notify_one());
+                        ids.filter_map(|id| logs.get(&JobId(id)))
+                            .for_each(|channel| channel.wake.notify_one());
                     } else if channel == notify::EVENTS {
                         self.wake_events(&ids.collect::<Vec<_>>());
                     }
@@ -157,7 +158,9 @@ impl Inner {
 
     fn wake_all(&self) {
         lock(&self.logs).values().for_each(|channel| channel.wake.notify_one());
-        lock(&self.events).values().for_each(|channel| channel.wake.notify_one());
+        lock(&self.events)
+            .values()
+            .for_each(|channel| channel.wake.notify_one());
     }
 
     /// Keeps the follows of this process written down.

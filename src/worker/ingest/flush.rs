@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use serde_json::json;
 use trainyard_core::model::{AttemptId, JobId, ReplicaKey, StreamId};
 
@@ -111,7 +111,9 @@ impl Ingest {
     ) -> Result<(), IngestError> {
         let mut tx = None;
         for (id, states) in outputs {
-            let Some(attempt) = self.attempts.get_mut(id) else { continue };
+            let Some(attempt) = self.attempts.get_mut(id) else {
+                continue;
+            };
             let new = attempt.unknown(states);
             if new.is_empty() && attempt.opened {
                 continue;
@@ -130,7 +132,10 @@ impl Ingest {
                 attempt.opened = true;
             }
             for written in written {
-                attempt.streams.entry(written.row.id).or_insert_with(|| Stream::of(&written));
+                attempt
+                    .streams
+                    .entry(written.row.id)
+                    .or_insert_with(|| Stream::of(&written));
             }
             for state in states {
                 if let Some(stream) = attempt.streams.get_mut(&super::id_of(&state.output)) {
@@ -158,12 +163,13 @@ impl Ingest {
                 }
             }
         }
-        let waiting: u64 = wanting.iter().map(|(_, stream, state)| state.length - stream.state.source_offset.min(state.length)).sum();
+        let waiting: u64 = wanting
+            .iter()
+            .map(|(_, stream, state)| state.length - stream.state.source_offset.min(state.length))
+            .sum();
         let quota = match wanting.len() as u64 {
             0 => 0,
-            count if waiting > self.settings.budget => {
-                (self.settings.budget / count).clamp(4096, self.settings.budget)
-            }
+            count if waiting > self.settings.budget => (self.settings.budget / count).clamp(4096, self.settings.budget),
             _ => self.settings.budget,
         };
         let mut left = self.settings.budget;
@@ -178,12 +184,13 @@ impl Ingest {
                 plans.push((attempt.open.id, *stream, *state, take));
             }
         }
-        let read = stream::iter(plans)
-            .map(|(attempt, stream, state, take)| self.take(attempt, stream, state, take))
-            .buffer_unordered(8)
-            .filter_map(|turn| async { turn })
-            .collect::<Vec<Turn>>()
-            .await;
+        // Boxed: a closure over borrowed arguments is not `Send` for every lifetime, and this runs in a spawned task.
+        let takes: Vec<BoxFuture<'_, Option<Turn>>> = plans
+            .into_iter()
+            .map(|(attempt, stream, state, take)| self.take(attempt, stream, state, take).boxed())
+            .collect();
+        let read: Vec<Option<Turn>> = stream::iter(takes).buffer_unordered(8).collect().await;
+        let read = read.into_iter().flatten().collect();
         let read = self.without_raced(read).await;
         (read, waiting > self.settings.budget)
     }
@@ -199,8 +206,13 @@ impl Ingest {
             reached: stream.state.source_offset,
         };
         let mut left = quota;
-        for range in state.dropped.iter().filter(|range| range.end > stream.state.source_offset) {
-            self.take_bytes(&mut turn, range.start.min(state.length), &mut left).await;
+        for range in state
+            .dropped
+            .iter()
+            .filter(|range| range.end > stream.state.source_offset)
+        {
+            self.take_bytes(&mut turn, range.start.min(state.length), &mut left)
+                .await;
             if turn.reached < range.start {
                 break;
             }
@@ -317,10 +329,14 @@ impl Ingest {
                     (attempt, from, cut(task))
                 })
                 // A stream that only holds back what may begin a secret has nothing to store yet.
-                .filter(|(_, from, done)| done.state.source_offset != *from || done.state.ended || !done.chunks.is_empty())
+                .filter(|(_, from, done)| {
+                    done.state.source_offset != *from || done.state.ended || !done.chunks.is_empty()
+                })
                 .collect()
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| IngestError::Stopped)
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| IngestError::Stopped)
     }
 
     async fn store(
@@ -441,13 +457,14 @@ impl Ingest {
                 };
                 series.entry(key).or_default().extend(points.iter().copied());
             }
-            news.checkpoints.extend(done.haul.checkpoints.iter().map(|caught| Checkpoint {
-                key: attempt.open.key,
-                attempt: attempt.open.number,
-                replica: replica.clone(),
-                step: caught.step,
-                path: caught.path.clone(),
-            }));
+            news.checkpoints
+                .extend(done.haul.checkpoints.iter().map(|caught| Checkpoint {
+                    key: attempt.open.key,
+                    attempt: attempt.open.number,
+                    replica: replica.clone(),
+                    step: caught.step,
+                    path: caught.path.clone(),
+                }));
         }
         news.replicas = replicas
             .into_iter()
@@ -466,7 +483,10 @@ impl Ingest {
     async fn apply(&mut self, done: Vec<(AttemptId, u64, Done)>, flushed: &Flushed) {
         let mut backs = Vec::new();
         for (id, _, done) in done {
-            let Some(stream) = self.attempts.get_mut(&id).and_then(|attempt| attempt.streams.get_mut(&done.state.id))
+            let Some(stream) = self
+                .attempts
+                .get_mut(&id)
+                .and_then(|attempt| attempt.streams.get_mut(&done.state.id))
             else {
                 continue;
             };
