@@ -18,4 +18,5 @@ pub mod private_file;
 pub mod runtimes;
 pub mod shim;
 pub mod telemetry;
+pub mod web;
 pub mod worker;

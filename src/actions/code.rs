@@ -6,7 +6,6 @@ use data_encoding::HEXLOWER;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use trainyard_core::model::{TeamId, TeamRole};
-use uuid::Uuid;
 
 use super::{Actions, Ask, FieldFault, Refusal};
 use crate::db::{

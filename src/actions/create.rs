@@ -378,7 +378,7 @@ impl Sums {
 }
 
 /// Every `secretRef` of the document with its path.
-fn secret_refs(document: &JobDocument) -> Vec<(String, &SecretRef)> {
+pub(crate) fn secret_refs(document: &JobDocument) -> Vec<(String, &SecretRef)> {
     fn of<'d>(prefix: String, name: &str, value: &'d EnvValue) -> Option<(String, &'d SecretRef)> {
         match value {
             EnvValue::Secret { secret_ref } => Some((format!("{prefix}env.{name}.secretRef"), secret_ref)),

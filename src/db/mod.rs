@@ -20,7 +20,6 @@ pub mod code;
 pub mod code_uploads;
 pub mod conditions;
 pub mod events;
-pub mod events_read;
 pub mod feed;
 pub mod first_start;
 pub mod grants;
@@ -49,6 +48,7 @@ pub mod tokens;
 pub mod usage;
 pub mod usage_read;
 pub mod users;
+pub mod why_facts;
 pub mod workers;
 
 pub use sqlx::postgres::PgConnectOptions;
