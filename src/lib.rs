@@ -2,3 +2,4 @@
 
 pub mod db;
 pub mod runtimes;
+pub mod web;

@@ -1,0 +1,4 @@
+//! HTTP, both faces.
+
+pub mod pages;
+pub mod plot;

@@ -1,0 +1,26 @@
+//! The pages: one file each, with its handler, its view and its tests. A view is pure data that a template shows; every
+//! page is whole without JavaScript, and what changes is patched in place where JavaScript runs.
+//!
+//! Deliberately absent: SQL (in db), decisions (in core's plan), and any markup made from text by hand: templates
+//! escape, and the two makers of drawings escape every label.
+
+pub mod assets;
+pub mod cluster;
+pub mod clusters;
+pub mod confirm;
+pub mod errors;
+pub mod job;
+pub mod jobs;
+pub mod logs;
+pub mod new_job;
+pub mod node;
+pub mod nodes;
+pub mod numbers;
+pub mod search;
+pub mod settings;
+pub mod sign_in;
+pub mod terminal;
+pub mod timeline;
+pub mod view;
+
+pub use assets::url;
