@@ -24,3 +24,8 @@ pub mod timeline;
 pub mod view;
 
 pub use assets::url;
+
+/// The policy that every page is sent with: no script, no style and no connection but our own, nothing inline, in
+/// nobody's frame.
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
