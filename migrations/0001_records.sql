@@ -16,11 +16,13 @@ create table installation (
     id uuid not null,
     created_at timestamptz not null,
     restored_at timestamptz,
-    feed_position bigint not null default 0 check (feed_position >= 0)
+    feed_position bigint not null default 0 check (feed_position >= 0),
+    feed_pruned bigint not null default 0 check (feed_pruned >= 0)
 );
 comment on table installation is 'One row. Its id is on every label, tag and token that we write anywhere.';
 comment on column installation.restored_at is 'Set by restore: workers only observe until a person confirms.';
 comment on column installation.feed_position is 'The last position that the feed''s sequencer gave out.';
+comment on column installation.feed_pruned is 'The highest position that retention removed; a reader that stands before it has missed events.';
 
 create table users (
     id uuid primary key,
@@ -224,6 +226,7 @@ create table jobs (
     ended_at timestamptz,
     stale_since timestamptz,
     deleted_at timestamptz,
+    volumes_gone_at timestamptz,
     check ((ended_at is not null) = (phase in ('succeeded', 'failed', 'cancelled'))),
     check ((origin is null) = (origin_job_id is null))
 );
@@ -246,6 +249,7 @@ create index jobs_open on jobs (phase, team_id, id desc)
 create index jobs_queue on jobs (cluster_id, priority desc, queued_at, id) where phase = 'queued';
 create index jobs_active on jobs (cluster_id, id) where phase in ('starting', 'running', 'stopping');
 create index jobs_labels on jobs using gin (labels jsonb_path_ops) where labels <> '{}';
+create index jobs_hidden on jobs (cluster_id, id) where deleted_at is not null and volumes_gone_at is null;
 create index jobs_failed on jobs (team_id, id desc) where phase = 'failed' and deleted_at is null;
 
 create table attempts (
@@ -265,10 +269,14 @@ create table attempts (
     running_at timestamptz,
     stopping_at timestamptz,
     ended_at timestamptz,
+    checkpoint_asked_at timestamptz,
+    stop_asked_at timestamptz,
     output_stored_at timestamptz,
     released_at timestamptz,
     last_step bigint,
     kept_step bigint,
+    first_failure jsonb,
+    code integer,
     post_mortem jsonb,
     unique (job_id, number),
     check ((outcome is not null) = (phase = 'ended')),
@@ -277,9 +285,11 @@ create table attempts (
 comment on column attempts.stop_cause is 'Why it was asked to end: cancel, suspend, a deadline, a replica''s failure. Set once.';
 comment on column attempts.output_stored_at is 'Every byte of output is in log_chunks; only then may the runtime release it.';
 comment on column attempts.last_step is 'The last step seen; kept_step: the one of its last checkpoint. Between them lies what was lost.';
+comment on column attempts.first_failure is 'Which rank failed first, and how sure that is.';
+comment on column attempts.code is 'The status that the restart policy looks at: the first failure''s exit code, 128 + signal for a signal.';
 comment on column attempts.post_mortem is 'Frozen when the attempt ended badly.';
 create index attempts_open on attempts (cluster_id) where phase <> 'ended';
-create index attempts_unreleased on attempts (cluster_id) where released_at is null;
+create index attempts_unreleased on attempts (cluster_id, id) where released_at is null;
 
 create table replicas (
     attempt_id uuid not null references attempts (id) on delete cascade,
@@ -296,6 +306,7 @@ create table replicas (
     exit_code integer,
     exit_signal integer,
     oom boolean not null default false,
+    exit_unknown boolean not null default false,
     started_at timestamptz,
     ended_at timestamptz,
     last_output_at timestamptz,
@@ -509,17 +520,26 @@ create table log_streams (
     stream text not null check (stream in ('stdout', 'stderr', 'mixed')),
     bytes bigint not null default 0,
     lines bigint not null default 0,
+    line_start bigint not null default 0,
+    stored_bytes bigint not null default 0,
     source_offset bigint not null default 0,
     dropped_bytes bigint not null default 0,
     ingest_state bytea,
     first_at timestamptz,
     last_at timestamptz,
     ended_at timestamptz,
+    removed_at timestamptz,
     primary key (class, job_id, id)
 ) partition by list (class);
 comment on column log_streams.bytes is 'Stored, after masking; source_offset counts what the process wrote and was read.';
 comment on column log_streams.lines is 'Line ends stored; the text after the last one is the unfinished line.';
-comment on column log_streams.ingest_state is 'What the reader carries from one flush to the next: held-back bytes that may begin a secret.';
+comment on column log_streams.line_start is 'The offset at which the unfinished line begins.';
+comment on column log_streams.stored_bytes is 'What its chunks take after compression; limits by size count this.';
+comment on column log_streams.ingest_state is
+    'What the reader carries from one flush to the next: how far a masked secret reaches beyond source_offset, and the unfinished line for catching metrics.';
+comment on column log_streams.last_at is
+    'Time of the last flush. Strictly greater than that of the flush before it in the same attempt, so that it orders and resumes reads.';
+comment on column log_streams.removed_at is 'Retention took its chunks.';
 create index log_streams_attempt on log_streams (attempt_id);
 
 create table log_chunks (
@@ -533,22 +553,27 @@ create table log_chunks (
     kind text not null check (kind in ('output', 'gap')),
     gap_reason text,
     gap_bytes bigint,
+    place smallint not null,
+    line_start bigint not null,
     first_at timestamptz not null,
     last_at timestamptz not null,
-    mark_bytes integer[] not null default '{}',
-    mark_times bigint[] not null default '{}',
+    marks bytea not null default '',
     sealed boolean not null,
     codec text not null check (codec in ('raw', 'zstd')),
     location text not null default 'postgres',
     data bytea,
-    gap_seq integer not null default 0,
-    primary key (class, job_id, stream_id, byte_offset, gap_seq),
-    check (cardinality(mark_bytes) = cardinality(mark_times))
+    primary key (class, job_id, stream_id, byte_offset, place),
+    check ((kind = 'output') = (place = 32767)),
+    check ((kind = 'gap') = (bytes = 0))
 ) partition by list (class);
 comment on table log_chunks is 'A stream''s stored bytes in order, cut anywhere. Small unsealed rows are merged into sealed ones of about 1 MiB.';
 comment on column log_chunks.first_line is 'How many line ends the stream had before this chunk.';
-comment on column log_chunks.mark_bytes is 'Offsets within the uncompressed chunk where a flush began; mark_times: its time in ms since 1970.';
-comment on column log_chunks.gap_seq is '0: output; a gap at the same offset counts from 1 and comes before it.';
+comment on column log_chunks.line_start is 'The offset at which the line begins that this chunk begins in.';
+comment on column log_chunks.place is 'Order among rows at one offset: gaps count from 0, the output after them has 32767.';
+comment on column log_chunks.marks is
+    'Where each flush after the first begins: pairs of varints, bytes and milliseconds since the mark before it. The first flush has first_at.';
+create index log_chunks_lines on log_chunks (job_id, stream_id, first_line, byte_offset) where sealed;
+create index log_chunks_times on log_chunks (job_id, stream_id, last_at, byte_offset) where sealed;
 create index log_chunks_unsealed on log_chunks (job_id, stream_id, byte_offset) where not sealed;
 
 create table metric_chunks (
@@ -568,6 +593,7 @@ create table metric_chunks (
     primary key (class, owner_id, attempt, series, role, index, seq),
     check (cardinality(steps) = cardinality(vals) and cardinality(times) = cardinality(vals))
 ) partition by list (class);
+create index metric_chunks_unsealed on metric_chunks (owner_id) where not sealed;
 comment on table metric_chunks is 'Points of one series of one replica (owner: a job) or of one node (attempt 0, role ""). Never a row per point.';
 comment on column metric_chunks.steps is 'A null element: the point has a time and no step. times: ms since 1970.';
 

@@ -9,11 +9,33 @@ use std::{collections::BTreeMap, time::Duration};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
+pub mod access;
+pub mod attempts;
+pub mod audit;
+pub mod clusters;
+pub mod code;
+pub mod conditions;
 pub mod events;
 pub mod holdings;
+pub mod installation;
+pub mod jobs;
+pub mod jobs_create;
+pub mod jobs_list;
+pub mod jobs_read;
+pub mod logs;
+pub mod metrics;
 pub mod notify;
 pub mod partitions;
+pub mod queue;
+pub mod secret_values;
+pub mod sessions;
+pub mod steps;
 pub mod tasks;
+pub mod teams;
+pub mod tokens;
+pub mod usage;
+pub mod users;
+pub mod workers;
 
 pub use sqlx::postgres::PgConnectOptions;
 

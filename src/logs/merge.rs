@@ -1,0 +1,168 @@
+//! All chosen streams of a job in one order: attempt by attempt, and within it flush by flush.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+use super::{
+    LogsError,
+    position::{Place, Position},
+    run::{Run, RunBody},
+    stream::{From, StreamReader},
+};
+use crate::db::{Db, logs::StreamRow};
+
+/// Text that one reader may hold over all its streams.
+const BUDGET: usize = 48 << 20;
+/// Below this, fetching the same chunk again and again would cost more than memory does.
+const SMALLEST: usize = 128 << 10;
+/// For one stream alone, more would only make the first answer late.
+const LARGEST: usize = 4 << 20;
+
+/// Where a merged reader begins. `Line` and `Byte` count within a stream, so they want exactly one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Begin {
+    From(From),
+    Position(Position),
+}
+
+/// A run with the stream that it belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placed {
+    /// Which of the streams that the reader was opened with.
+    pub stream: usize,
+    pub run: Run,
+}
+
+impl Run {
+    pub fn place(&self, row: &StreamRow) -> Place {
+        Place {
+            at: self.at,
+            stream: row.id,
+            end: self.end,
+            gap: matches!(self.body, RunBody::Gap(_)),
+        }
+    }
+}
+
+/// Reads streams in the order of their lines. What was stored when it was opened is all that it reads.
+pub struct Merged {
+    db: Db,
+    begin: Begin,
+    /// (place among the streams given, row), the attempts in order.
+    waiting: VecDeque<(usize, StreamRow)>,
+    open: Vec<(usize, StreamReader)>,
+    heads: BinaryHeap<Reverse<Head>>,
+    unfinished: VecDeque<Placed>,
+}
+
+struct Head {
+    place: Place,
+    /// Index in `open`.
+    reader: usize,
+    run: Run,
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+    }
+}
+
+impl Eq for Head {}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.place.cmp(&other.place)
+    }
+}
+
+impl Merged {
+    /// `streams` as `db::logs::read::streams` gives them, filtered at will.
+    pub fn new(db: &Db, streams: &[StreamRow], begin: Begin) -> Self {
+        let mut waiting: Vec<(usize, StreamRow)> = streams.iter().cloned().enumerate().collect();
+        waiting.sort_by_key(|(_, row)| (row.attempt, row.id));
+        Self {
+            db: db.clone(),
+            begin,
+            waiting: waiting.into(),
+            open: Vec::new(),
+            heads: BinaryHeap::new(),
+            unfinished: VecDeque::new(),
+        }
+    }
+
+    /// The next run in order. After the last one of an attempt come its unfinished lines.
+    pub async fn next(&mut self) -> Result<Option<Placed>, LogsError> {
+        loop {
+            if let Some(Reverse(head)) = self.heads.pop() {
+                let (stream, _) = self.open[head.reader];
+                self.advance(head.reader).await?;
+                return Ok(Some(Placed { stream, run: head.run }));
+            }
+            let open = std::mem::take(&mut self.open);
+            self.unfinished.extend(open.iter().filter_map(|(stream, reader)| {
+                let run = reader.unfinished()?;
+                Some(Placed { stream: *stream, run })
+            }));
+            if let Some(placed) = self.unfinished.pop_front() {
+                return Ok(Some(placed));
+            }
+            if self.waiting.is_empty() {
+                return Ok(None);
+            }
+            self.open_attempt().await?;
+        }
+    }
+
+    async fn open_attempt(&mut self) -> Result<(), LogsError> {
+        let Some(attempt) = self.waiting.front().map(|(_, row)| row.attempt) else {
+            return Ok(());
+        };
+        let count = self.waiting.iter().take_while(|(_, row)| row.attempt == attempt).count();
+        let budget = (BUDGET / count).clamp(SMALLEST, LARGEST);
+        for (stream, row) in self.waiting.drain(..count).collect::<Vec<_>>() {
+            let from = match &self.begin {
+                Begin::From(from) => *from,
+                Begin::Position(position) => match position.of(attempt) {
+                    Some(place) => From::After(place),
+                    None => continue,
+                },
+            };
+            if is_behind(&row, from) {
+                continue;
+            }
+            let reader = StreamReader::open(&self.db, row, from, budget).await?;
+            self.open.push((stream, reader));
+            self.advance(self.open.len() - 1).await?;
+        }
+        Ok(())
+    }
+
+    async fn advance(&mut self, reader: usize) -> Result<(), LogsError> {
+        let source = &mut self.open[reader].1;
+        if let Some(run) = source.next().await? {
+            let place = run.place(source.row());
+            self.heads.push(Reverse(Head { place, reader, run }));
+        }
+        Ok(())
+    }
+}
+
+/// Nothing of the stream can be wanted: it got nothing since. Spares a query per silent stream. An unfinished line
+/// was shown when it came.
+fn is_behind(row: &StreamRow, from: From) -> bool {
+    let last_at = row.last_at.map_or(i64::MIN, |at| at.timestamp_millis());
+    match from {
+        From::Time(at) => last_at < at,
+        From::After(place) => last_at < place.at,
+        _ => row.last_at.is_none(),
+    }
+}
