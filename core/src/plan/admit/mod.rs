@@ -5,18 +5,31 @@
 //! 2. A job starts when all its replicas fit at once; each replica fits on one node.
 //! 3. A job that could not be placed on the empty cluster is told so and never holds up anybody.
 //! 4. The first job that could be placed but has no room now is the *head*. A place is set aside for it, and a
-//!    job behind it starts only if it can't delay the head ([`reserve`] says how, and why the head never starves).
+//!    job behind it starts only if it can't delay the head (`reserve` says how).
+//!
+//! A large job is never starved: `reserve` has the rule and its bound, and a simulation holds it to them.
 //!
 //! Nothing here knows teams' quotas, other clusters or time limits of the queue; they are decided elsewhere.
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Duration, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod fit;
+#[cfg(test)]
+mod properties;
+mod queue;
+mod reserve;
+mod shortage;
+#[cfg(test)]
+mod stories;
+
+pub use queue::admit;
+
 use crate::{
-    document::job::{JobDocument, Resources},
+    document::job::{JobDocument, Resources, Role},
     model::{AttemptId, JobId, NodeId, ReplicaKey, TeamId},
 };
 
@@ -52,7 +65,7 @@ pub struct Waiting {
     pub not_before: Option<DateTime<Utc>>,
     pub roles: Vec<RoleDemand>,
     /// The longest that it can hold resources once admitted, where its deadlines bound that ([`longest_hold`]).
-    pub longest_hold: Option<chrono::Duration>,
+    pub longest_hold: Option<Duration>,
 }
 
 /// What one live attempt holds, whatever its phase: a stopping attempt still holds everything.
@@ -93,7 +106,8 @@ pub struct Node {
 /// One call's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookAhead {
-    /// At most this many waiting jobs are looked at in one call, in the queue's order.
+    /// At most this many jobs that could start are looked at in one call, in the queue's order. Jobs that can't
+    /// (too big, or in a backoff) do not count, so that they never hide the others; ten times as many end the call.
     pub jobs: usize,
 }
 
@@ -195,26 +209,42 @@ pub struct JobRef {
     pub ends_by: Option<DateTime<Utc>>,
 }
 
-/// Decides once over the whole queue. Pure and deterministic: the order of the inputs does not matter.
-pub fn admit(queue: &[Waiting], holders: &[Holder], nodes: &[Node], now: DateTime<Utc>, look: LookAhead) -> Admissions {
-    let _ = (queue, holders, nodes, now, look);
-    todo!()
-}
-
 /// What a document asks for, role by role, in rank order.
 pub fn demand(document: &JobDocument) -> Vec<RoleDemand> {
-    let _ = document;
-    todo!()
+    let of_role = |role: &Role| RoleDemand {
+        role: role.name.clone(),
+        replicas: role.replicas,
+        each: amount(&role.resources),
+    };
+    document.roles.iter().map(of_role).collect()
 }
 
-/// What one replica of a role asks for.
+/// What one replica of a role asks for. Memory that is left out is neither counted nor limited.
 pub fn amount(resources: &Resources) -> Amount {
-    let _ = resources;
-    todo!()
+    Amount {
+        cpu_milli: resources.cpu.as_milli(),
+        memory_bytes: resources.memory.map_or(0, |memory| memory.as_bytes()),
+        gpus: u64::from(resources.gpus),
+        other: resources.other.clone(),
+    }
 }
 
-/// The longest that an attempt of this document can hold resources, if its deadlines bound both start and run.
-pub fn longest_hold(document: &JobDocument) -> Option<chrono::Duration> {
-    let _ = document;
-    todo!()
+/// The longest that an attempt of this document can hold resources, if its deadlines bound both start and run:
+/// both, and the grace of its stop.
+pub fn longest_hold(document: &JobDocument) -> Option<Duration> {
+    let deadlines = &document.deadlines;
+    Some(deadlines.start?.as_chrono() + deadlines.run?.as_chrono() + document.stop.grace.as_chrono())
+}
+
+/// When a live attempt of this document ends at the latest, for [`Holder::ends_by`].
+pub fn ends_by(
+    document: &JobDocument,
+    admitted_at: DateTime<Utc>,
+    running_at: Option<DateTime<Utc>>,
+) -> Option<DateTime<Utc>> {
+    let run = document.deadlines.run?.as_chrono() + document.stop.grace.as_chrono();
+    match running_at {
+        Some(running_at) => Some(running_at + run),
+        None => Some(admitted_at + document.deadlines.start?.as_chrono() + run),
+    }
 }
