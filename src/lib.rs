@@ -1,5 +1,6 @@
 //! Trainyard: an open control plane for training clusters and jobs. One binary, one Postgres.
 
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod db;

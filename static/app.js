@@ -90,8 +90,8 @@ function showTip(text, x, y) {
   if (!text) { tip?.remove(); tip = null; return; }
   if (!tip) { tip = document.createElement("div"); tip.className = "tip"; tip.setAttribute("aria-hidden", "true"); document.body.append(tip); }
   tip.textContent = text;
-  const place = tip.animate({ transform: `translate(${Math.max(4, Math.min(x + 12, innerWidth - tip.offsetWidth - 8))}px, ${y > innerHeight - 60 ? y - 40 : y + 16}px)` }, { duration: 1, fill: "forwards" });
-  place.finish();
+  tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${y > innerHeight - 60 ? y - 40 : y + 16}px`;
 }
 function cellTip(cell, x, y) {
   const run = cell.closest("[data-run]");
