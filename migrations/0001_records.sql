@@ -244,13 +244,11 @@ comment on column jobs.not_before is 'Between attempts: not admitted before this
 comment on column jobs.stale_since is 'The third field of a job''s state: null is fresh.';
 create index jobs_team on jobs (team_id, id desc) where deleted_at is null;
 create index jobs_owner on jobs (owner_id, id desc) where deleted_at is null;
-create index jobs_open on jobs (phase, team_id, id desc)
-    where phase in ('queued', 'starting', 'running', 'stopping', 'suspended') and deleted_at is null;
+create index jobs_phase on jobs (team_id, phase, id desc) where deleted_at is null;
 create index jobs_queue on jobs (cluster_id, priority desc, queued_at, id) where phase = 'queued';
 create index jobs_active on jobs (cluster_id, id) where phase in ('starting', 'running', 'stopping');
 create index jobs_labels on jobs using gin (labels jsonb_path_ops) where labels <> '{}';
 create index jobs_hidden on jobs (cluster_id, id) where deleted_at is not null and volumes_gone_at is null;
-create index jobs_failed on jobs (team_id, id desc) where phase = 'failed' and deleted_at is null;
 
 create table attempts (
     id uuid primary key,
@@ -383,13 +381,16 @@ create table secrets (
 comment on column secrets.ciphertext is 'A JSON object of key to value, sealed with the row''s id as associated data. Write-only through the API.';
 
 create table code_archives (
-    digest text primary key check (digest ~ '^sha256:[0-9a-f]{64}$'),
+    digest text not null check (digest ~ '^sha256:[0-9a-f]{64}$'),
     team_id uuid not null references teams (id) on delete cascade,
     bytes bigint not null check (bytes >= 0),
     data bytea not null,
     created_by uuid not null references users (id),
-    created_at timestamptz not null
+    created_at timestamptz not null,
+    primary key (team_id, digest)
 );
+
+comment on table code_archives is 'Uploaded code by content. Two teams that upload the same bytes have a row each, so neither sees the other''s.';
 
 create table checks (
     id uuid primary key,

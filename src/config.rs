@@ -30,44 +30,32 @@ pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:7421";
 pub struct ServerArgs {
     /// Folder for all that this installation keeps on this machine [default: /var/lib/trainyard as root, else
     /// ~/.local/share/trainyard]
-    #[arg(long, env = "TRAINYARD_DATA", value_name = "FOLDER", global = true)]
+    #[arg(long, env = "TRAINYARD_DATA", value_name = "FOLDER")]
     pub data: Option<PathBuf>,
     /// Address of the pages and the API
-    #[arg(long, env = "TRAINYARD_LISTEN", value_name = "ADDRESS:PORT", default_value = DEFAULT_LISTEN, global = true)]
+    #[arg(long, env = "TRAINYARD_LISTEN", value_name = "ADDRESS:PORT", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
     /// Address of /metrics, on loopback
-    #[arg(long, env = "TRAINYARD_METRICS_LISTEN", value_name = "ADDRESS:PORT", default_value = DEFAULT_METRICS_LISTEN, global = true)]
+    #[arg(long, env = "TRAINYARD_METRICS_LISTEN", value_name = "ADDRESS:PORT", default_value = DEFAULT_METRICS_LISTEN)]
     pub metrics_listen: SocketAddr,
     /// The address that people's browsers use, when it is not the one listened on (a proxy with TLS, say)
-    #[arg(long, env = "TRAINYARD_URL", value_name = "URL", global = true)]
+    #[arg(long, env = "TRAINYARD_URL", value_name = "URL")]
     pub public_url: Option<String>,
     /// The key ring that secrets are encrypted with [default: keys in the data folder]
-    #[arg(long, env = "TRAINYARD_KEYS_FILE", value_name = "FILE", global = true)]
+    #[arg(long, env = "TRAINYARD_KEYS_FILE", value_name = "FILE")]
     pub keys_file: Option<PathBuf>,
     /// Folder with the programs of a PostgreSQL server, instead of searching for one
-    #[arg(long, env = "TRAINYARD_POSTGRES_BIN", value_name = "FOLDER", global = true)]
+    #[arg(long, env = "TRAINYARD_POSTGRES_BIN", value_name = "FOLDER")]
     pub postgres_bin: Option<PathBuf>,
     /// Most connections to the database that this process opens
     #[arg(long, env = "TRAINYARD_DATABASE_CONNECTIONS", value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(2..=1000), global = true)]
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub database_connections: u32,
     /// What is logged: a level, or levels per module as in "info,trainyard::worker=debug"
-    #[arg(
-        long,
-        env = "TRAINYARD_LOG",
-        value_name = "FILTER",
-        default_value = "info",
-        global = true
-    )]
+    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info")]
     pub log: String,
     /// How log lines look; auto is for people on a terminal and JSON elsewhere
-    #[arg(
-        long,
-        env = "TRAINYARD_LOG_FORMAT",
-        value_name = "FORMAT",
-        default_value = "auto",
-        global = true
-    )]
+    #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_name = "FORMAT", default_value = "auto")]
     pub log_format: LogFormat,
 }
 
@@ -197,6 +185,8 @@ pub struct Config {
     pub public_url: String,
     pub keys_file: PathBuf,
     pub client_file: Option<PathBuf>,
+    /// Where programs of PostgreSQL may be, its clients included.
+    pub search: postgres::Search,
     /// The PATH of the person who started us; replicas of root get another, see the local runtime.
     pub path: OsString,
     pub log: String,
@@ -224,7 +214,10 @@ impl ServerArgs {
                 database_options(url)?;
                 Database::Given(url.clone())
             }
-            None => Database::Private(self.private_postgres(&data, environment)),
+            None => Database::Private(postgres::Settings {
+                folder: data.join("postgres"),
+                search: self.search(&data, environment),
+            }),
         };
         let keys_file = match &self.keys_file {
             Some(file) if !file.as_os_str().is_empty() => absolute(file)?,
@@ -239,6 +232,7 @@ impl ServerArgs {
             public_url: public_url(self.public_url.as_deref(), self.listen)?,
             keys_file,
             client_file: environment.client_file(),
+            search: self.search(&data, environment),
             path: environment.path.clone(),
             log: self.log.clone(),
             log_format: self.log_format,
@@ -246,21 +240,18 @@ impl ServerArgs {
         })
     }
 
-    fn private_postgres(&self, data: &Path, environment: &Environment) -> postgres::Settings {
+    fn search(&self, data: &Path, environment: &Environment) -> postgres::Search {
         let fetched = postgres_package_folder(data);
         let system = binaries::SYSTEM_PATTERNS.iter().map(PathBuf::from);
-        postgres::Settings {
-            folder: data.join("postgres"),
-            search: postgres::Search {
-                only: self
-                    .postgres_bin
-                    .clone()
-                    .filter(|folder| !folder.as_os_str().is_empty()),
-                path: environment.path.clone(),
-                patterns: system
-                    .chain(binaries::FETCHED_PATTERNS.iter().map(|pattern| fetched.join(pattern)))
-                    .collect(),
-            },
+        postgres::Search {
+            only: self
+                .postgres_bin
+                .clone()
+                .filter(|folder| !folder.as_os_str().is_empty()),
+            path: environment.path.clone(),
+            patterns: system
+                .chain(binaries::FETCHED_PATTERNS.iter().map(|pattern| fetched.join(pattern)))
+                .collect(),
         }
     }
 }

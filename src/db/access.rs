@@ -21,6 +21,10 @@ pub struct Caller {
 pub enum Via {
     Token {
         id: TokenId,
+        /// The only team that it reaches.
+        team: Option<TeamId>,
+        /// At most this much: `viewer`, `member`, `owner` or `admin`.
+        role: String,
         expires_at: Option<DateTime<Utc>>,
     },
     /// A browser. Its unsafe requests must carry `csrf`.
@@ -89,6 +93,8 @@ pub async fn by_token(db: &Db, hash: &[u8; 32], now: DateTime<Utc>) -> Result<Op
     let id = TokenId(row.id);
     let via = Via::Token {
         id,
+        team: row.team_id.map(TeamId),
+        role: row.role,
         expires_at: row.expires_at,
     };
     Ok(Some(caller(row.user_id, row.name, Some(id), admin, memberships, via)))

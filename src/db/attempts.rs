@@ -6,7 +6,7 @@ use sqlx::{Executor, PgConnection, Postgres};
 use trainyard_core::{
     model::{
         AttemptId, AttemptPhase, ClusterId, Exit, IncarnationId, JobId, NodeId, Outcome, ReplicaKey, ReplicaPhase,
-        RestartOwner,
+        RestartOwner, Retention,
     },
     plan::attempt::FirstFailure,
 };
@@ -605,4 +605,35 @@ pub async fn without_post_mortem(
     .fetch_all(&db.pool)
     .await?;
     Ok(rows.into_iter().map(|row| (row.job_id.into(), row.number)).collect())
+}
+
+/// An attempt that may have processes.
+#[derive(Debug, Clone)]
+pub struct LiveAttempt {
+    pub id: AttemptId,
+    pub job: JobId,
+    pub number: i32,
+    pub class: Retention,
+}
+
+/// The attempts of a cluster that are not over.
+pub async fn live_on(db: &Db, cluster: ClusterId) -> Result<Vec<LiveAttempt>, DbError> {
+    let rows = sqlx::query!(
+        r#"/* attempts::live_on */
+        select a.id, a.job_id, a.number, j.retention from attempts a join jobs j on j.id = a.job_id
+        where a.cluster_id = $1 and a.phase <> 'ended' order by a.id"#,
+        cluster.0
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(LiveAttempt {
+                id: row.id.into(),
+                job: row.job_id.into(),
+                number: row.number,
+                class: word("attempts", row.id, &row.retention)?,
+            })
+        })
+        .collect()
 }

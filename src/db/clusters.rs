@@ -83,18 +83,19 @@ pub struct NodeSight<'a> {
     pub usage: Value,
 }
 
-/// Writes what is seen of a node; a change of phase, and its first sight, are events.
+/// Writes what is seen of a node; a change of phase, and its first sight, are events. Answers whether it can be used
+/// again, after it was away or for the first time.
 pub async fn see_node(
     tx: &mut PgConnection,
     cluster: ClusterId,
     new_id: Uuid,
     sight: &NodeSight<'_>,
     now: DateTime<Utc>,
-) -> Result<NodeId, DbError> {
+) -> Result<(NodeId, bool), DbError> {
     let phase = if sight.ready { "ready" } else { "not_ready" };
     let before = sqlx::query!(
         r#"/* clusters::see_node before */
-        select id, phase from nodes where cluster_id = $1 and identity = $2 and gone_at is null for update"#,
+        select id, phase, stale_since is not null as "stale!" from nodes where cluster_id = $1 and identity = $2 and gone_at is null for update"#,
         cluster.0,
         sight.identity
     )
@@ -125,6 +126,7 @@ pub async fn see_node(
     )
     .execute(&mut *tx)
     .await?;
+    let appeared = before.as_ref().is_none_or(|row| row.phase != phase || row.stale);
     if before.as_ref().is_none_or(|row| row.phase != phase) {
         let kind = if before.is_none() {
             "node.appeared"
@@ -145,7 +147,7 @@ pub async fn see_node(
         )
         .await?;
     }
-    Ok(id.into())
+    Ok((id.into(), appeared))
 }
 
 /// Writes what is known of the cluster as a whole and that it was looked at now.

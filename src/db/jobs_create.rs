@@ -58,22 +58,21 @@ pub struct Key {
     pub digest: [u8; 32],
 }
 
-/// What became of one job of a batch.
+/// What a key in use says.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Created {
-    New,
+pub enum Replay {
     /// The same request was answered before: this is its job.
-    Replayed { job: JobId, created_at: DateTime<Utc> },
+    Same { job: JobId, created_at: DateTime<Utc> },
     /// The key was used for another body.
-    KeyTaken,
+    Other,
 }
 
 /// How long an idempotency key is remembered.
 pub const KEY_LIFE: Duration = Duration::hours(24);
 
 /// Writes all of them or none. Two jobs of one call must not share an idempotency key.
-/// Answers one result per job, in their order.
-pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime<Utc>) -> Result<Vec<Created>, DbError> {
+/// Answers for each job whether it was written; one that was not had a key that is in use, see [`replay`].
+pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime<Utc>) -> Result<Vec<bool>, DbError> {
     let columns = Columns::of(jobs);
     let written: Vec<Uuid> = sqlx::query_scalar!(
         r#"/* jobs_create::insert */
@@ -119,6 +118,8 @@ pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime
             select 'job', id, $28, $28 from fresh
             union all select distinct 'queue', cluster_id, $28, $28 from fresh where cluster_id is not null
             union all select distinct 'place', $30::uuid, $28, $28 from fresh where cluster_id is null
+            -- One order for everybody, so that two servers' batches never wait for each other in a circle.
+            order by 1, 2
             on conflict (kind, subject_id) do update set
                 pokes = tasks.pokes + 1,
                 wake_at = case when tasks.lease_token is null or tasks.wake_at <= excluded.wake_at
@@ -159,19 +160,11 @@ pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime
     .fetch_all(&db.pool)
     .await?;
 
-    let mut results = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        results.push(match &job.key {
-            None => Created::New,
-            Some(_) if written.contains(&job.id.0) => Created::New,
-            Some(key) => replay(db, job.owner, key).await?,
-        });
-    }
-    Ok(results)
+    Ok(jobs.iter().map(|job| written.contains(&job.id.0)).collect())
 }
 
 /// What the holder of a key was answered.
-pub async fn replay(db: &Db, actor: UserId, key: &Key) -> Result<Created, DbError> {
+pub async fn replay(db: &Db, actor: UserId, key: &Key) -> Result<Replay, DbError> {
     let row = sqlx::query!(
         r#"/* jobs_create::replay */
         select body_digest, subject_id, created_at from idempotency_keys
@@ -183,12 +176,12 @@ pub async fn replay(db: &Db, actor: UserId, key: &Key) -> Result<Created, DbErro
     .fetch_one(&db.pool)
     .await?;
     Ok(if row.body_digest == key.digest {
-        Created::Replayed {
+        Replay::Same {
             job: row.subject_id.into(),
             created_at: row.created_at,
         }
     } else {
-        Created::KeyTaken
+        Replay::Other
     })
 }
 

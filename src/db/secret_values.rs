@@ -13,35 +13,49 @@ pub struct Stored {
 }
 
 pub async fn newest(db: &Db, team: TeamId, name: &str) -> Result<Option<Stored>, DbError> {
-    let row = sqlx::query!(
-        r#"/* secret_values::newest */
+    Ok(versions(db, team, name, false).await?.into_iter().next())
+}
+
+/// Every version that is stored, newest first, deleted ones included: a running attempt may still have one.
+pub async fn all(db: &Db, team: TeamId, name: &str) -> Result<Vec<Stored>, DbError> {
+    versions(db, team, name, true).await
+}
+
+async fn versions(db: &Db, team: TeamId, name: &str, all: bool) -> Result<Vec<Stored>, DbError> {
+    let rows = sqlx::query!(
+        r#"/* secret_values::versions */
         select id, key_id, nonce, ciphertext from secrets
-        where team_id = $1 and name = $2 and deleted_at is null order by version desc limit 1"#,
+        where team_id = $1 and name = $2 and ($3 or deleted_at is null)
+        order by version desc limit case when $3 then null else 1 end"#,
         team.0,
-        name
+        name,
+        all
     )
-    .fetch_optional(&db.pool)
+    .fetch_all(&db.pool)
     .await?;
-    let Some(row) = row else { return Ok(None) };
-    let wrong = |what: &str| DbError::Inconsistent {
-        table: "secrets",
-        key: row.id.to_string(),
-        what: what.to_owned(),
-    };
-    let key_id = KeyId::parse(&row.key_id).ok_or_else(|| wrong("key_id is not a key's id"))?;
-    let nonce = row
-        .nonce
-        .as_slice()
-        .try_into()
-        .map_err(|_| wrong("nonce is not 24 bytes"))?;
-    Ok(Some(Stored {
-        id: row.id,
-        sealed: Sealed {
-            key_id,
-            nonce,
-            ciphertext: row.ciphertext,
-        },
-    }))
+    rows.into_iter()
+        .map(|row| {
+            let wrong = |what: &str| DbError::Inconsistent {
+                table: "secrets",
+                key: row.id.to_string(),
+                what: what.to_owned(),
+            };
+            let key_id = KeyId::parse(&row.key_id).ok_or_else(|| wrong("key_id is not a key's id"))?;
+            let nonce = row
+                .nonce
+                .as_slice()
+                .try_into()
+                .map_err(|_| wrong("nonce is not 24 bytes"))?;
+            Ok(Stored {
+                id: row.id,
+                sealed: Sealed {
+                    key_id,
+                    nonce,
+                    ciphertext: row.ciphertext,
+                },
+            })
+        })
+        .collect()
 }
 
 /// The (secret, key) pairs of a team that exist, among all its live secrets' newest versions.

@@ -84,3 +84,27 @@ pub async fn sweep(db: &Db, now: DateTime<Utc>) -> Result<(), DbError> {
     .await?;
     Ok(())
 }
+
+/// What can be told to somebody who holds a link's secret part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkState {
+    Open,
+    Expired,
+    Used,
+    Unknown,
+}
+
+pub async fn link_state(db: &Db, hash: &[u8; 32], now: DateTime<Utc>) -> Result<LinkState, DbError> {
+    let row = sqlx::query!(
+        r#"/* sessions::link_state */ select expires_at, used_at from signin_links where hash = $1"#,
+        &hash[..]
+    )
+    .fetch_optional(&db.pool)
+    .await?;
+    Ok(match row {
+        None => LinkState::Unknown,
+        Some(row) if row.used_at.is_some() => LinkState::Used,
+        Some(row) if row.expires_at <= now => LinkState::Expired,
+        Some(_) => LinkState::Open,
+    })
+}

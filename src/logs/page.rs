@@ -42,7 +42,7 @@ impl Filter {
 
 /// The streams of a job that a filter takes.
 pub async fn streams(db: &Db, key: JobKey, filter: &Filter) -> Result<Vec<StreamRow>, LogsError> {
-    let mut rows = read::streams(db, key, None).await?;
+    let mut rows = read::streams(db, key).await?;
     rows.retain(|row| filter.takes(row));
     Ok(rows)
 }
@@ -113,7 +113,7 @@ pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page,
 }
 
 /// The position that stands for a beginning, so that going on never goes back before it.
-fn before(streams: &[StreamRow], begin: &Begin) -> Position {
+pub fn before(streams: &[StreamRow], begin: &Begin) -> Position {
     let mut position = Position::start();
     match begin {
         Begin::Position(given) => position = given.clone(),
@@ -158,7 +158,9 @@ async fn tail(db: &Db, streams: &[StreamRow], count: usize, query: &Query) -> Re
         if have >= count {
             break;
         }
-        let chosen: Vec<usize> = (0..streams.len()).filter(|&index| streams[index].attempt == attempt).collect();
+        let chosen: Vec<usize> = (0..streams.len())
+            .filter(|&index| streams[index].attempt == attempt)
+            .collect();
         let (runs, reached) = tail_of_attempt(db, streams, &chosen, count - have).await?;
         if let Some(place) = reached {
             position.reach(attempt, place);
@@ -280,7 +282,11 @@ pub fn to_lines(row: &StreamRow, run: &Run, raw: bool) -> Vec<LogLine> {
     }
     run.lines()
         .map(|found| {
-            let (shown, overwritten) = if raw { (found.bytes, false) } else { last_state(found.bytes) };
+            let (shown, overwritten) = if raw {
+                (found.bytes, false)
+            } else {
+                last_state(found.bytes)
+            };
             LogLine {
                 partial: found.partial,
                 missing: found.missing,

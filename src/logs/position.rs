@@ -75,6 +75,14 @@ impl Position {
         }
     }
 
+    /// Both were read.
+    pub fn join(&mut self, other: &Position) {
+        self.finish_below(other.first);
+        for (attempt, place) in &other.places {
+            self.reach(*attempt, *place);
+        }
+    }
+
     /// Nothing more will come in attempts below `first`, and all of it was read.
     pub fn finish_below(&mut self, first: i32) {
         self.first = self.first.max(first);
@@ -90,7 +98,13 @@ impl fmt::Display for Position {
                 write!(f, "~{attempt}.{}", place.at)?;
             } else {
                 let gap = if place.gap { ".gap" } else { "" };
-                write!(f, "~{attempt}.{}.{}.{}{gap}", place.at, place.stream.0.simple(), place.end)?;
+                write!(
+                    f,
+                    "~{attempt}.{}.{}.{}{gap}",
+                    place.at,
+                    place.stream.0.simple(),
+                    place.end
+                )?;
             }
         }
         Ok(())
@@ -159,7 +173,16 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "1", "2.0", "1.x", "1.0~1", "1.0~1.2.3", "1.0~1.2.zz.4", "1.0~1.2.0.4.5"] {
+        for text in [
+            "",
+            "1",
+            "2.0",
+            "1.x",
+            "1.0~1",
+            "1.0~1.2.3",
+            "1.0~1.2.zz.4",
+            "1.0~1.2.0.4.5",
+        ] {
             assert!(text.parse::<Position>().is_err(), "{text}");
         }
     }

@@ -32,9 +32,15 @@ pub enum RunBody {
     /// Lines with their ends.
     Lines(Bytes),
     /// One line longer than [`LONGEST`], without its end: its first bytes, and how many are missing.
-    Cut { text: Bytes, missing: u64 },
+    Cut {
+        text: Bytes,
+        missing: u64,
+    },
     /// The unfinished line at the end of the stream.
-    Unfinished { text: Bytes, missing: u64 },
+    Unfinished {
+        text: Bytes,
+        missing: u64,
+    },
     Gap(Gap),
 }
 
@@ -109,6 +115,16 @@ impl Cutter {
         }
     }
 
+    /// Starts in the middle of a line, at `next`. Of a line that is long already, what came before is not shown.
+    pub fn at_end(line_start: u64, line: u64, next: u64) -> Self {
+        let mut cutter = Self::new(line_start, line);
+        if next - line_start > LONGEST as u64 {
+            cutter.missing = next - line_start;
+            cutter.next = next;
+        }
+        cutter
+    }
+
     /// The offset up to which pieces were fed.
     pub fn next(&self) -> u64 {
         self.next
@@ -177,7 +193,10 @@ impl Cutter {
     fn feed_output(&mut self, output: &Output) {
         let skip = self.next.saturating_sub(output.offset) as usize;
         for (index, mark) in output.marks.iter().enumerate() {
-            let end = output.marks.get(index + 1).map_or(output.data.len(), |next| next.byte as usize);
+            let end = output
+                .marks
+                .get(index + 1)
+                .map_or(output.data.len(), |next| next.byte as usize);
             let start = (mark.byte as usize).max(skip);
             if start < end.min(output.data.len()) {
                 self.feed_flush(mark.at, output.data.slice(start..end.min(output.data.len())));

@@ -84,8 +84,20 @@ pub fn find(search: &Search) -> Vec<Binaries> {
             found.push(Binaries { major, version, bin });
         }
     }
-    found.sort_by(|a, b| numbers(&b.version).cmp(&numbers(&a.version)));
+    found.sort_by_key(|one| std::cmp::Reverse(numbers(&one.version)));
     found
+}
+
+/// A client program for a server of that major version: of the same version if there is one, else of a newer one, else
+/// whatever PATH has, since client packages come without a server.
+pub fn tool(search: &Search, name: &str, major: u32) -> Option<PathBuf> {
+    let mut fitting = find(search);
+    fitting.retain(|one| one.major >= major);
+    fitting.sort_by_key(|one| one.major);
+    fitting.iter().find_map(|one| one.tool(name)).or_else(|| {
+        let folders = std::env::split_paths(&search.path);
+        folders.map(|folder| folder.join(name)).find(|path| path.is_file())
+    })
 }
 
 /// The one to use: of the data's own major version where there is data, else the newest.
@@ -169,29 +181,6 @@ fn matching(pattern: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The line that installs Postgres on this system, from its `os-release` text.
-pub fn install_line(os_release: &str) -> &'static str {
-    let ids: Vec<&str> = os_release
-        .lines()
-        .filter_map(|line| line.strip_prefix("ID=").or_else(|| line.strip_prefix("ID_LIKE=")))
-        .flat_map(|value| value.trim_matches('"').split_whitespace())
-        .collect();
-    let is = |wanted: &[&str]| ids.iter().any(|id| wanted.contains(id));
-    if is(&["debian", "ubuntu"]) {
-        "apt-get install postgresql"
-    } else if is(&["fedora", "rhel", "centos", "amzn"]) {
-        "dnf install postgresql-server"
-    } else if is(&["arch"]) {
-        "pacman -S postgresql"
-    } else if is(&["alpine"]) {
-        "apk add postgresql"
-    } else if is(&["suse", "opensuse"]) {
-        "zypper install postgresql-server"
-    } else {
-        "install your system's package of the PostgreSQL server"
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -244,15 +233,5 @@ mod tests {
             patterns: Vec::new(),
         };
         assert_eq!(find(&search), []);
-    }
-
-    #[test]
-    fn the_line_that_helps_is_this_systems_own() {
-        assert_eq!(install_line("NAME=x\nID=debian\n"), "apt-get install postgresql");
-        assert_eq!(
-            install_line("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n"),
-            "dnf install postgresql-server"
-        );
-        assert!(install_line("").contains("PostgreSQL server"));
     }
 }

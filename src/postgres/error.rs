@@ -5,14 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{binaries, place::Place};
+use super::place::Place;
+use crate::packages;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresError {
     #[error(
         "no PostgreSQL server is installed. Install it ({}), \
          or name a database of your own in DATABASE_URL; `trainyard doctor` shows a way without root",
-        this_systems_line()
+        packages::line_here(&packages::POSTGRES)
     )]
     NoBinaries,
     #[error(
@@ -88,7 +89,7 @@ impl PostgresError {
         let free = nix::sys::statvfs::statvfs(path.parent().unwrap_or(path)).ok();
         Self::DiskFull {
             folder: path.to_path_buf(),
-            free: free.map(|disk| disk.blocks_available() as u64 * disk.fragment_size() as u64),
+            free: free.map(|disk| disk.blocks_available() * disk.fragment_size()),
         }
     }
 
@@ -110,8 +111,4 @@ impl PostgresError {
             log: place.log_path(),
         }
     }
-}
-
-fn this_systems_line() -> &'static str {
-    binaries::install_line(&std::fs::read_to_string("/etc/os-release").unwrap_or_default())
 }

@@ -181,6 +181,37 @@ impl Private {
     }
 }
 
+/// A private Postgres for a command that needs it for a moment: the one that runs, or one started for the purpose.
+pub enum Reached {
+    /// Somebody else keeps it, `trainyard up` most likely.
+    Running(PgConnectOptions),
+    Started(Private),
+}
+
+pub async fn reach(settings: &Settings) -> Result<Reached, PostgresError> {
+    match attach(settings) {
+        Some(options) => Ok(Reached::Running(options)),
+        None => Ok(Reached::Started(Private::start(settings).await?)),
+    }
+}
+
+impl Reached {
+    pub fn connect_options(&self) -> PgConnectOptions {
+        match self {
+            Reached::Running(options) => options.clone(),
+            Reached::Started(private) => private.connect_options(),
+        }
+    }
+
+    /// Stops it if it was started for the purpose.
+    pub async fn leave(self) -> Result<(), PostgresError> {
+        match self {
+            Reached::Running(_) => Ok(()),
+            Reached::Started(private) => private.stop().await,
+        }
+    }
+}
+
 /// How to reach the server of that folder if one runs and is ready, whoever keeps it. Makes and starts nothing.
 pub fn attach(settings: &Settings) -> Option<PgConnectOptions> {
     let data = settings.data().canonicalize().ok()?;

@@ -99,3 +99,21 @@ pub async fn values(worker: &Worker, team: TeamId, refs: &[SecretRef]) -> Result
     }
     Ok(Ok(values))
 }
+
+/// The values of these secrets in every version that is still stored, for masking.
+pub async fn every_version(worker: &Worker, team: TeamId, refs: &[SecretRef]) -> Result<Vec<SecretValue>, WorkError> {
+    let mut values = Vec::new();
+    for name in refs
+        .iter()
+        .map(|secret| secret.name.as_str())
+        .collect::<std::collections::BTreeSet<_>>()
+    {
+        for stored in secret_values::all(&worker.db, team, name).await? {
+            let plain = (worker.keys)().decrypt(stored.id, &stored.sealed)?;
+            let text = crate::keys::as_text(&plain).unwrap_or("{}");
+            let keys: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
+            values.extend(keys.into_values().map(SecretValue));
+        }
+    }
+    Ok(values)
+}

@@ -6,10 +6,18 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::model::{AttemptId, ClusterId};
 
-use super::{WorkError, Worker, node, post_mortem};
+use super::{
+    WorkError, Worker,
+    about::FromRecords,
+    hold,
+    ingest::{self, Ingest},
+    node, post_mortem,
+    seal::{self, SealRequest},
+};
 use crate::{
     db::{
         DbError, attempts,
@@ -20,9 +28,8 @@ use crate::{
     runtimes::{Runtime, local::LocalRuntime},
 };
 
-/// How long a holding lasts without renewal, and how often it is renewed.
-const TERM: Duration = Duration::from_secs(15);
-const RENEW: Duration = Duration::from_secs(4);
+/// Requests to seal that may wait; ingest asks again when there is no room.
+const SEALS_WAITING: usize = 256;
 /// How often what is over is looked for.
 const TEND: Duration = Duration::from_secs(1);
 /// Processes of attempts that no record calls for are looked for this often.
@@ -35,58 +42,64 @@ pub struct Local {
     pub worker: Arc<Worker>,
     pub runtime: Arc<LocalRuntime>,
     pub cluster: ClusterId,
+    /// Whose disk is watched.
+    pub data: std::path::PathBuf,
 }
 
 impl Local {
     /// Holds the cluster whenever nobody else does, until told to stop.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            match self.acquire().await {
-                Ok(Some(holding)) => self.held(holding, &stop).await,
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "could not take hold of this machine"),
-            }
+            hold::held(
+                &self.worker,
+                holdings::CLUSTER,
+                self.cluster.0,
+                &stop,
+                |holding, over| {
+                    let (seals, asked) = tokio::sync::mpsc::channel(SEALS_WAITING);
+                    vec![
+                        Box::pin(self.clone().watch(over.clone())),
+                        Box::pin(self.clone().tend(holding.clone(), over.clone())),
+                        Box::pin(node::look_often(self.clone(), holding.clone(), over.clone())),
+                        Box::pin(self.clone().ingest(holding.clone(), seals, over.clone())),
+                        Box::pin(self.clone().seal(holding, asked, over)),
+                    ]
+                },
+            )
+            .await;
             tokio::select! {
-                () = tokio::time::sleep(RENEW / 2) => {}
+                () = tokio::time::sleep(hold::RENEW / 2) => {}
                 () = stop.cancelled() => {}
             }
         }
     }
 
-    async fn acquire(&self) -> Result<Option<Holding>, DbError> {
+    /// Stores what replicas print.
+    async fn ingest(self: Arc<Self>, holding: Holding, seals: mpsc::Sender<SealRequest>, over: CancellationToken) {
         let worker = &self.worker;
-        holdings::acquire(&worker.db, holdings::CLUSTER, self.cluster.0, 0, worker.id, TERM, worker.clock.now()).await
+        let about = Arc::new(FromRecords(worker.clone()));
+        let ingest = Ingest::new(
+            worker.db.clone(),
+            self.runtime.clone(),
+            self.cluster,
+            about,
+            ingest::Settings::default(),
+            seals,
+        );
+        if let Err(error) = ingest
+            .run(holding, worker.now(), worker.listener.subscribe(), over)
+            .await
+        {
+            tracing::warn!(%error, "storing output ended");
+        }
     }
 
-    /// Does the work while the holding lasts.
-    async fn held(self: &Arc<Self>, holding: Holding, stop: &CancellationToken) {
-        tracing::info!(cluster = %self.cluster, fence = holding.fence, "holding this machine");
-        let over = stop.child_token();
-        let mut loops = tokio::task::JoinSet::new();
-        loops.spawn(self.clone().watch(over.clone()));
-        loops.spawn(self.clone().tend(holding.clone(), over.clone()));
-        loops.spawn(node::look_often(self.clone(), holding.clone(), over.clone()));
-        loops.spawn(crate::worker::ingest::run(self.clone(), holding.clone(), over.clone()));
-        let mut until = self.worker.clock.now() + TERM;
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(RENEW) => {}
-                () = stop.cancelled() => break,
-            }
-            match self.acquire().await {
-                Ok(Some(same)) if same.fence == holding.fence => until = self.worker.clock.now() + TERM,
-                Ok(_) => break,
-                // The database is away: the term runs on, and writes fail by themselves when it is over.
-                Err(error) if self.worker.clock.now() < until => tracing::debug!(%error, "could not renew a holding"),
-                Err(_) => break,
-            }
+    /// Merges small rows of output.
+    async fn seal(self: Arc<Self>, holding: Holding, asked: mpsc::Receiver<SealRequest>, over: CancellationToken) {
+        let worker = &self.worker;
+        if let Err(error) = seal::run(worker.db.clone(), holding, self.cluster, worker.now(), asked, over).await {
+            tracing::warn!(%error, "sealing output ended");
         }
-        over.cancel();
-        while loops.join_next().await.is_some() {}
-        if let Err(error) = holdings::release(&self.worker.db, &holding, self.worker.clock.now()).await {
-            tracing::debug!(%error, "the holding runs out by itself");
-        }
-        tracing::info!(cluster = %self.cluster, "no longer holding this machine");
     }
 
     /// Turns what the runtime noticed into pokes. What is missed here is found by each job's own timer.
@@ -109,12 +122,23 @@ impl Local {
         let worker = &self.worker;
         let named: BTreeSet<AttemptId> = changed.iter().copied().collect();
         let open = attempts::open_on(&worker.db, self.cluster).await?;
-        let jobs: Vec<_> = open.iter().filter(|(id, _)| named.is_empty() || named.contains(id)).map(|(_, job)| job.0).collect();
+        let jobs: Vec<_> = open
+            .iter()
+            .filter(|(id, _)| named.is_empty() || named.contains(id))
+            .map(|(_, job)| job.0)
+            .collect();
         if jobs.is_empty() {
             return Ok(());
         }
         let mut tx = worker.db.begin().await?;
-        tasks::poke_all(&mut tx, TaskKind::Job, &jobs, Some(&worker.machine_id), worker.clock.now()).await?;
+        tasks::poke_all(
+            &mut tx,
+            TaskKind::Job,
+            &jobs,
+            Some(&worker.machine_id),
+            worker.clock.now(),
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         Ok(notify::send(worker.db.pool(), notify::TASKS, &worker.machine_id).await?)
     }
@@ -152,7 +176,14 @@ impl Local {
             holdings::check(&mut tx, holding, worker.clock.now()).await?;
             attempts::released(&mut tx, attempt, worker.clock.now()).await?;
             // A job that is to be deleted was waiting for this.
-            tasks::poke(&mut tx, TaskKind::Job, job.0, Some(&worker.machine_id), worker.clock.now()).await?;
+            tasks::poke(
+                &mut tx,
+                TaskKind::Job,
+                job.0,
+                Some(&worker.machine_id),
+                worker.clock.now(),
+            )
+            .await?;
             tx.commit().await.map_err(DbError::from)?;
         }
         for job in jobs::hidden_here(&worker.db, self.cluster, 100).await? {
@@ -166,7 +197,10 @@ impl Local {
     /// else ended the attempt, or records that were restored from before it.
     async fn sweep(&self) -> Result<(), WorkError> {
         let present = self.runtime.attempts().await?;
-        let open: BTreeSet<AttemptId> = attempts::open_among(&self.worker.db, &present).await?.into_iter().collect();
+        let open: BTreeSet<AttemptId> = attempts::open_among(&self.worker.db, &present)
+            .await?
+            .into_iter()
+            .collect();
         for attempt in present.into_iter().filter(|attempt| !open.contains(attempt)) {
             self.runtime.stop(attempt).await?;
         }

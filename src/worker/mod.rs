@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use rand::RngExt;
-use sqlx::postgres::PgListener;
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::model::{ClusterId, WorkerId};
 use uuid::Uuid;
@@ -17,7 +17,9 @@ use uuid::Uuid;
 use crate::{
     clock::Clock,
     db::{
-        Db, DbError, notify,
+        Db, DbError, holdings,
+        listen::{Listener, Wake},
+        notify,
         tasks::{self, Finish, Lease, TaskKind},
         workers,
     },
@@ -25,12 +27,19 @@ use crate::{
     runtimes::{Runtime, RuntimeError},
 };
 
+pub mod about;
+pub mod hold;
+pub mod ingest;
 pub mod job;
 pub mod launch;
-pub mod post_mortem;
+pub mod local;
+pub mod node;
 pub mod place;
+pub mod post_mortem;
 pub mod queue;
 pub mod record;
+pub mod seal;
+pub mod sequencer;
 
 /// How long a claim lasts; slow work extends it.
 const LEASE: Duration = Duration::from_secs(30);
@@ -47,6 +56,7 @@ pub struct Worker {
     pub clock: Arc<dyn Clock>,
     pub id: WorkerId,
     pub machine_id: String,
+    pub listener: Listener,
     pub keys: Arc<dyn Fn() -> Arc<KeyRing> + Send + Sync>,
     /// The runtimes that this process can act through, by cluster.
     pub runtimes: BTreeMap<ClusterId, Arc<dyn Runtime>>,
@@ -66,6 +76,12 @@ pub enum WorkError {
 }
 
 impl Worker {
+    /// The time, for loops that take it as a function.
+    pub fn now(&self) -> ingest::Now {
+        let clock = self.clock.clone();
+        Arc::new(move || clock.now())
+    }
+
     /// A runtime that acts for this cluster from here, if there is one.
     pub fn runtime(&self, cluster: ClusterId) -> Option<&Arc<dyn Runtime>> {
         self.runtimes.get(&cluster)
@@ -110,7 +126,7 @@ impl Worker {
     }
 
     async fn take_tasks(self: Arc<Self>, stop: CancellationToken) {
-        let mut listener = Wakes::new(self.db.clone());
+        let mut wakes = self.listener.subscribe();
         let mut running = FuturesUnordered::new();
         loop {
             let free = SLOTS - running.len();
@@ -137,7 +153,7 @@ impl Worker {
             let pause = LOOK.mul_f64(rand::rng().random_range(0.8..1.2));
             tokio::select! {
                 _ = running.next(), if !running.is_empty() => {}
-                () = listener.woken(), if free > 0 && !stop.is_cancelled() => {}
+                () = woken(&mut wakes), if free > 0 && !stop.is_cancelled() => {}
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled(), if !stop.is_cancelled() => {}
             }
@@ -198,6 +214,27 @@ impl Worker {
         }
     }
 
+    /// Gives events their places in the feed, whenever no other worker does.
+    async fn sequence_feed(self: Arc<Self>, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            if let Ok(installation) = crate::db::installation::read(&self.db).await {
+                hold::held(&self, holdings::SEQUENCER, installation.id, &stop, |holding, over| {
+                    let (db, now, wakes) = (self.db.clone(), self.now(), self.listener.subscribe());
+                    vec![Box::pin(async move {
+                        if let Err(error) = sequencer::run(db, holding, now, wakes, over).await {
+                            tracing::debug!(%error, "the feed's sequencer ended");
+                        }
+                    })]
+                })
+                .await;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(hold::RENEW) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
     async fn tell_that_we_live(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let now = self.clock.now();
@@ -215,37 +252,14 @@ impl Worker {
     }
 }
 
-/// Wake-ups by NOTIFY, on a connection of its own. Losing it costs a second, not a task.
-struct Wakes {
-    db: Db,
-    listener: Option<PgListener>,
-}
-
-impl Wakes {
-    fn new(db: Db) -> Self {
-        Self { db, listener: None }
-    }
-
-    /// Returns when tasks may be due. Cancel-safe: a notification that is not taken stays in the listener.
-    async fn woken(&mut self) {
-        if self.listener.is_none() {
-            let fresh = async {
-                let mut listener = PgListener::connect_with(self.db.pool()).await?;
-                listener.listen(notify::TASKS).await?;
-                Ok::<_, sqlx::Error>(listener)
-            };
-            match fresh.await {
-                // Something may have come before we listened.
-                Ok(listener) => {
-                    self.listener = Some(listener);
-                    return;
-                }
-                Err(_) => return std::future::pending().await,
-            }
-        }
-        let Some(listener) = &mut self.listener else { return };
-        if listener.recv().await.is_err() {
-            self.listener = None;
+/// Returns when tasks may be due. Cancel-safe; a wake-up that is lost costs a second, not a task.
+async fn woken(wakes: &mut broadcast::Receiver<Wake>) {
+    loop {
+        match wakes.recv().await {
+            Ok(Wake::Notified { channel, .. }) if channel != notify::TASKS => {}
+            // The listener is gone only while the program stops.
+            Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+            _ => return,
         }
     }
 }

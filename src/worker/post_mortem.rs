@@ -29,9 +29,15 @@ use crate::logs::{
 
 pub async fn freeze(worker: &Worker, holding: &Holding, id: JobId, number: i32) -> Result<(), WorkError> {
     let record = jobs::load(&worker.db, id).await?;
-    let Some(attempt) = attempts::numbered(&worker.db, id, Some(number)).await? else { return Ok(()) };
-    let (Some(outcome), Some(at)) = (attempt.outcome, attempt.ended_at) else { return Ok(()) };
-    let Ok(reason) = attempt.reason.parse() else { return Ok(()) };
+    let Some(attempt) = attempts::numbered(&worker.db, id, Some(number)).await? else {
+        return Ok(());
+    };
+    let (Some(outcome), Some(at)) = (attempt.outcome, attempt.ended_at) else {
+        return Ok(());
+    };
+    let Ok(reason) = attempt.reason.parse() else {
+        return Ok(());
+    };
     let end = AttemptEnd {
         outcome,
         reason,
@@ -44,8 +50,10 @@ pub async fn freeze(worker: &Worker, holding: &Holding, id: JobId, number: i32) 
     let nodes = nodes_then(worker, &names).await?;
     let lines = last_lines(worker, &record, &attempt).await?;
     let facts: Vec<ReplicaFacts> = attempt.replicas.iter().map(record::replica_facts).collect();
-    let borrowed: BTreeMap<&ReplicaKey, Vec<&str>> =
-        lines.iter().map(|(key, lines)| (key, lines.iter().map(String::as_str).collect())).collect();
+    let borrowed: BTreeMap<&ReplicaKey, Vec<&str>> = lines
+        .iter()
+        .map(|(key, lines)| (key, lines.iter().map(String::as_str).collect()))
+        .collect();
     let replicas: Vec<EndedReplica<'_>> = attempt
         .replicas
         .iter()
@@ -90,7 +98,11 @@ pub async fn freeze(worker: &Worker, holding: &Holding, id: JobId, number: i32) 
 }
 
 async fn node_names(worker: &Worker, attempt: &AttemptRecord) -> Result<BTreeMap<NodeId, String>, DbError> {
-    Ok(queue::nodes(&worker.db, attempt.cluster).await?.into_iter().map(|node| (node.id, node.name)).collect())
+    Ok(queue::nodes(&worker.db, attempt.cluster)
+        .await?
+        .into_iter()
+        .map(|node| (node.id, node.name))
+        .collect())
 }
 
 async fn nodes_then(worker: &Worker, names: &BTreeMap<NodeId, String>) -> Result<Vec<NodeThen>, DbError> {

@@ -140,7 +140,8 @@ impl Catcher {
         let metric = match &self.metrics {
             Forms::Off => None,
             Forms::Own(pattern) => own(pattern, &text),
-            Forms::Known if checkpoint.is_some() => None,
+            // Its step is the checkpoint's; a JSON line may hold both.
+            Forms::Known if checkpoint.is_some() && !text.trim_start().starts_with('{') => None,
             Forms::Known => known(&text),
         };
         Caught { metric, checkpoint }
@@ -215,22 +216,30 @@ fn own(pattern: &Regex, text: &str) -> Option<CaughtMetric> {
 
 fn known(text: &str) -> Option<CaughtMetric> {
     let trimmed = text.trim();
-    if trimmed.starts_with('{')
-        && trimmed.ends_with('}')
-        && let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(trimmed)
-    {
-        let mut metric = CaughtMetric::default();
-        for (name, value) in &fields {
-            match value {
-                Value::Number(number) if is_step(name) => metric.step = metric.step.or(number.as_i64()),
-                Value::Number(number) => metric.add(name, number.as_f64()),
-                _ => {}
-            }
+    if trimmed.starts_with('{') {
+        if !trimmed.ends_with('}') {
+            // Torn: the last number may be half of one.
+            return None;
         }
-        metric.step = metric.step.filter(|step| *step >= 0);
-        return metric.step.is_some().then_some(metric);
+        // What is no JSON after all (a Python dictionary, or Python's NaN) is read as pairs.
+        if let Ok(Value::Object(fields)) = serde_json::from_str(trimmed) {
+            return of_fields(&fields);
+        }
     }
     pairs::read(trimmed)
+}
+
+fn of_fields(fields: &serde_json::Map<String, Value>) -> Option<CaughtMetric> {
+    let mut metric = CaughtMetric::default();
+    for (name, value) in fields {
+        match value {
+            Value::Number(number) if is_step(name) => metric.step = metric.step.or(number.as_i64()),
+            Value::Number(number) => metric.add(name, number.as_f64()),
+            _ => {}
+        }
+    }
+    metric.step = metric.step.filter(|step| *step >= 0);
+    metric.step.is_some().then_some(metric)
 }
 
 fn is_step(name: &str) -> bool {

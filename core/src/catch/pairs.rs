@@ -192,11 +192,11 @@ impl<'t> Pairs<'t> {
             index += 1;
             match token {
                 Token::Word(word) => {
-                    if sign.take().is_some() {
-                        // The value of `device=cuda`, unless a sign follows: `INFO:root:step=1`.
+                    if let Some(sign) = sign.take() {
+                        // The value of `device=cuda`; but `INFO:root:step=1` goes on.
                         words.clear();
                         pairs.whole = false;
-                        if !matches!(tokens.get(index), Some(Token::Sign(_))) {
+                        if sign == b'=' || !matches!(tokens.get(index), Some(Token::Sign(_))) {
                             continue;
                         }
                     }

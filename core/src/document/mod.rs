@@ -18,6 +18,7 @@ pub mod job;
 mod job_checks;
 mod json;
 mod rules;
+mod shape;
 mod tree;
 pub mod units;
 mod write;
@@ -28,9 +29,10 @@ pub use rules::{Rules, SchemaError};
 pub use tree::{MAX_BYTES, MAX_DEPTH, MAX_NODES, Position};
 pub use write::{to_json, to_yaml};
 
-use check::{check, to_value};
+use check::check;
 use fault::Faults;
 use job::JobDocument;
+use shape::to_value;
 use tree::Node;
 
 /// How a document is written.

@@ -12,13 +12,19 @@ use crate::db::{Db, DbError, word};
 pub struct Lie {
     pub byte_offset: u64,
     pub bytes: u64,
+    /// Output is missing before it: it must not be merged with what comes before.
+    pub behind_gap: bool,
 }
 
 /// The unsealed rows of a stream, in order.
 pub async fn unsealed(db: &Db, key: JobKey, stream: StreamId) -> Result<Vec<Lie>, DbError> {
     let rows = sqlx::query!(
         r#"/* logs::unsealed */
-        select byte_offset, bytes from log_chunks
+        select byte_offset, bytes,
+               exists (select 1 from log_chunks g
+                       where g.class = $1 and g.job_id = $2 and g.stream_id = $3 and g.byte_offset = c.byte_offset
+                         and g.kind = 'gap') as "behind_gap!"
+        from log_chunks c
         where class = $1 and job_id = $2 and stream_id = $3 and not sealed
         order by byte_offset"#,
         key.class.as_str(),
@@ -32,6 +38,7 @@ pub async fn unsealed(db: &Db, key: JobKey, stream: StreamId) -> Result<Vec<Lie>
         .map(|row| Lie {
             byte_offset: row.byte_offset as u64,
             bytes: row.bytes as u64,
+            behind_gap: row.behind_gap,
         })
         .collect())
 }

@@ -20,7 +20,7 @@ pub mod write;
 pub const OUTPUT_PLACE: i16 = i16::MAX;
 
 /// A job whose logs and metrics may be read. Only [`readable`] makes one for people, so no read forgets who is asking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey {
     job: JobId,
     class: Retention,

@@ -7,18 +7,28 @@ use uuid::Uuid;
 use super::{ChunkRow, JobKey, RawChunk, StreamRow, time};
 use crate::db::{Db, DbError, word};
 
-/// The streams of a job, in the order of attempts and their ids; or only those that moved after a flush.
-pub async fn streams(db: &Db, key: JobKey, after: Option<i64>) -> Result<Vec<StreamRow>, DbError> {
+/// The streams of a job, in the order of attempts and their ids.
+pub async fn streams(db: &Db, key: JobKey) -> Result<Vec<StreamRow>, DbError> {
+    moved(db, key, &[]).await
+}
+
+/// The streams that got something after the flushes seen of their attempts, (attempt, time) each. One statement, so one
+/// snapshot: a flush is in it for all its streams or for none.
+pub async fn moved(db: &Db, key: JobKey, seen: &[(i32, i64)]) -> Result<Vec<StreamRow>, DbError> {
+    let attempts: Vec<i32> = seen.iter().map(|(attempt, _)| *attempt).collect();
+    let times: Vec<_> = seen.iter().map(|(_, at)| time(*at)).collect();
     let rows = sqlx::query!(
-        r#"/* logs::streams */
-        select id, attempt, attempt_id, role, index, rank, incarnation_id, stream, bytes, lines, line_start,
+        r#"/* logs::moved */
+        select id, s.attempt, attempt_id, role, index, rank, incarnation_id, stream, bytes, lines, line_start,
                dropped_bytes, first_at, last_at, ended_at, removed_at
-        from log_streams
-        where class = $1 and job_id = $2 and ($3::timestamptz is null or last_at > $3)
-        order by attempt, id"#,
+        from log_streams s
+        left join unnest($3::int[], $4::timestamptz[]) as seen (attempt, at) on seen.attempt = s.attempt
+        where class = $1 and job_id = $2 and (seen.at is null or s.last_at > seen.at)
+        order by s.attempt, id"#,
         key.class.as_str(),
         key.job.0,
-        after.map(time)
+        &attempts,
+        &times
     )
     .fetch_all(&db.pool)
     .await?;

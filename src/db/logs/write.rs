@@ -47,7 +47,6 @@ pub async fn open_attempts(db: &Db, cluster: ClusterId) -> Result<Vec<OpenAttemp
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewStream {
     pub id: StreamId,
-    pub attempt: AttemptId,
     pub replica: ReplicaKey,
     pub incarnation: IncarnationId,
     pub stream: LogStream,
@@ -65,15 +64,15 @@ pub struct WrittenStream {
     pub unsealed_bytes: i64,
 }
 
-/// Makes the rows of streams seen for the first time, and answers all of them. Doing it again changes nothing.
-/// A stream whose replica has no record is left out.
+/// Makes the rows of an attempt's streams seen for the first time, and answers all that it has. Doing it again changes
+/// nothing. A stream whose replica has no record is left out.
 pub async fn open_streams(
     tx: &mut PgConnection,
     key: JobKey,
+    attempt: AttemptId,
     streams: &[NewStream],
 ) -> Result<Vec<WrittenStream>, DbError> {
     let ids: Vec<Uuid> = streams.iter().map(|stream| stream.id.0).collect();
-    let attempts: Vec<Uuid> = streams.iter().map(|stream| stream.attempt.0).collect();
     let roles: Vec<String> = streams.iter().map(|stream| stream.replica.role.clone()).collect();
     let indices: Vec<i32> = streams.iter().map(|stream| stream.replica.index as i32).collect();
     let incarnations: Vec<Uuid> = streams.iter().map(|stream| stream.incarnation.0).collect();
@@ -83,15 +82,15 @@ pub async fn open_streams(
         insert into log_streams
             (class, job_id, id, attempt, attempt_id, role, index, rank, incarnation_id, stream)
         select $1, $2, n.id, a.number, a.id, r.role, r.index, r.rank, n.incarnation, n.stream
-        from unnest($3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::uuid[], $8::text[])
-                 as n (id, attempt, role, index, incarnation, stream)
-        join attempts a on a.id = n.attempt
-        join replicas r on r.attempt_id = n.attempt and r.role = n.role and r.index = n.index
+        from unnest($4::uuid[], $5::text[], $6::int[], $7::uuid[], $8::text[])
+                 as n (id, role, index, incarnation, stream)
+        join attempts a on a.id = $3
+        join replicas r on r.attempt_id = a.id and r.role = n.role and r.index = n.index
         on conflict do nothing"#,
         key.class.as_str(),
         key.job.0,
+        attempt.0,
         &ids,
-        &attempts,
         &roles,
         &indices,
         &incarnations,
@@ -113,10 +112,10 @@ pub async fn open_streams(
             select count(*) as rows, coalesce(sum(c.bytes), 0)::bigint as bytes from log_chunks c
             where c.class = s.class and c.job_id = s.job_id and c.stream_id = s.id and not c.sealed
         ) u
-        where s.class = $1 and s.job_id = $2 and s.id = any($3)"#,
+        where s.class = $1 and s.job_id = $2 and s.attempt_id = $3"#,
         key.class.as_str(),
         key.job.0,
-        &ids
+        attempt.0
     )
     .fetch_all(tx)
     .await?;
@@ -331,6 +330,19 @@ pub struct ReplicaNews {
     pub replica: ReplicaKey,
     pub at: i64,
     pub step: Option<i64>,
+}
+
+/// Takes the rows of jobs in one order before anything else of the flush, so that two transactions that want several
+/// of them wait for each other and never in a circle.
+pub async fn lock_jobs(tx: &mut PgConnection, jobs: &[JobId]) -> Result<(), DbError> {
+    let ids: Vec<Uuid> = jobs.iter().map(|job| job.0).collect();
+    sqlx::query!(
+        "/* logs::lock_jobs */ select id from jobs where id = any($1) order by id for no key update",
+        &ids
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(())
 }
 
 /// Notes output and steps of replicas. A step never goes back within a replica's record.
