@@ -99,7 +99,12 @@ impl Known {
         Recognised {
             code: self.code.to_owned(),
             evidence: self.evidence,
-            line: line.chars().take(500).collect(),
+            // Without NUL, which no JSON column of Postgres takes.
+            line: line
+                .chars()
+                .take(500)
+                .map(|letter| if letter == '\0' { '\u{2400}' } else { letter })
+                .collect(),
             meaning: self.meaning.to_owned(),
             next: self.next.to_owned(),
         }

@@ -1,16 +1,19 @@
 //! Why a job is not running: one sentence, the layer, the numbers, the next step. A function of records alone.
 //!
-//! Layers are a list ([`LAYERS`]) asked in turn; each sees the same facts and answers or passes. What clusters add
-//! later (quotas, Kueue, unschedulable pods) are further entries.
+//! Layers are a list ([`LAYERS`]) asked in turn; each sees the same facts and answers or passes. The first answer is
+//! the reason, the others stand beside it. What clusters add later (quotas, Kueue, unschedulable pods) are further
+//! entries.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{
-    admit::NotYet,
-    attempt::{Reason, StopCause},
-};
+mod capacity;
+mod layers;
+#[cfg(test)]
+mod stories;
+
+use super::{admit::NotYet, attempt::StopCause, words};
 use crate::{
     document::job::SecretRef,
     model::{Layer, Phase, ReplicaKey, ReplicaPhase, Wanted},
@@ -103,6 +106,7 @@ pub struct WhyReason {
     pub layer: Layer,
     /// A stable code, such as `too_big`.
     pub code: WhyCode,
+    /// The cause as part of a sentence, without a full stop; `next` likewise.
     pub message: String,
     pub since: Option<DateTime<Utc>>,
     /// When it ends by itself, if that is known.
@@ -148,8 +152,34 @@ pub enum WhyCode {
 /// A layer's question. `None`: nothing to say here.
 pub type LayerFn = fn(&Facts<'_>, DateTime<Utc>) -> Option<WhyReason>;
 
+/// Outermost first: what would still hold the job up if everything below it were well.
+pub const LAYERS: &[LayerFn] = &[
+    layers::suspended,
+    layers::stopping,
+    layers::team,
+    layers::cluster,
+    layers::secrets,
+    layers::worker_gone,
+    layers::backoff,
+    layers::no_cluster_fits,
+    layers::queue,
+    layers::starting,
+    layers::queue_deadline,
+];
+
 /// Why the job is not running. `None` when it runs or is final.
 pub fn why(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<Why> {
-    let _ = (facts, now, Reason::ALL);
-    todo!()
+    let reasons: Vec<WhyReason> = LAYERS.iter().filter_map(|layer| layer(facts, now)).collect();
+    let first = reasons.first()?;
+    let span = words::duration(now - facts.since);
+    let lead = match facts.phase {
+        Phase::Queued => format!("Waiting {span}: {}", first.message),
+        Phase::Starting => format!("Starting for {span}: {}", first.message),
+        Phase::Stopping => format!("Stopping for {span}: {}", first.message),
+        _ => words::sentence(&first.message),
+    };
+    Some(Why {
+        sentence: format!("{lead}. Next: {}.", first.next),
+        reasons,
+    })
 }
