@@ -21,6 +21,7 @@ pub mod settings;
 pub mod sign_in;
 pub mod terminal;
 pub mod timeline;
+pub mod told;
 pub mod view;
 
 pub use assets::url;

@@ -2,6 +2,11 @@
 
 use askama::Template;
 
+pub mod history;
+pub mod load;
+pub mod measures;
+pub mod replicas;
+
 use super::{
     timeline::TimelineFigure,
     view::{Choice, Condition, EventRow, Fact, Grid, Plot, Shell, State, Tone, When},
