@@ -110,7 +110,7 @@ pub async fn pulse(db: &Db, scope: &Scope, job: JobId) -> Result<(i64, i64, Opti
     Ok((row.event_seq, row.generation, row.step))
 }
 
-/// A node as a cell.
+/// A node as a cell of the grid, or a row of the table.
 #[derive(Debug, Clone)]
 pub struct Cell {
     pub id: NodeId,
@@ -118,8 +118,13 @@ pub struct Cell {
     pub cluster: String,
     pub pool: Option<String>,
     pub phase: String,
-    pub stale: bool,
+    pub message: String,
+    pub stale_since: Option<DateTime<Utc>>,
+    pub observed_at: DateTime<Utc>,
     pub troubles: i64,
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    pub gpus: i64,
 }
 
 /// Every node that the scope may see, at most `limit`.
@@ -128,8 +133,11 @@ pub async fn cells(db: &Db, scope: &Scope, cluster: Option<ClusterId>, limit: i6
     Ok(sqlx::query_as!(
         Cell,
         r#"/* page_reads::cells */
-        select n.id, n.name, c.name as cluster, p.name as "pool?", n.phase, n.stale_since is not null as "stale!",
-            coalesce(k.troubles, 0) as "troubles!"
+        select n.id, n.name, c.name as cluster, p.name as "pool?", n.phase, n.message, n.stale_since, n.observed_at,
+            coalesce(k.troubles, 0) as "troubles!",
+            coalesce((n.allocatable ->> 'cpu_milli')::bigint, 0) as "cpu_milli!",
+            coalesce((n.allocatable ->> 'memory_bytes')::bigint, 0) as "memory_bytes!",
+            coalesce((n.allocatable ->> 'gpus')::bigint, 0) as "gpus!"
         from nodes n join clusters c on c.id = n.cluster_id left join node_pools p on p.id = n.node_pool_id
             left join (
                 select subject_id, count(*) as troubles from conditions
@@ -145,6 +153,20 @@ pub async fn cells(db: &Db, scope: &Scope, cluster: Option<ClusterId>, limit: i6
     )
     .fetch_all(&db.pool)
     .await?)
+}
+
+/// How many replicas hold room on each of some nodes.
+pub async fn replicas_on(db: &Db, nodes: &[NodeId]) -> Result<BTreeMap<NodeId, i64>, DbError> {
+    let ids: Vec<uuid::Uuid> = nodes.iter().map(|node| node.0).collect();
+    let rows = sqlx::query!(
+        r#"/* page_reads::replicas_on */
+        select node_id as "node!", count(*) as "count!" from replicas
+        where node_id = any($1) and phase in ('waiting', 'starting', 'running') group by node_id"#,
+        &ids
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (NodeId(row.node), row.count)).collect())
 }
 
 /// The node whose id ends so; the short address of a cell carries the last ten hexadecimal digits.

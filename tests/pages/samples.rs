@@ -670,11 +670,11 @@ fn node() -> NodePage {
         ])),
         usage_as_of: "3 s ago".into(),
         meters: vec![
-            Meter { name: "CPU", words: "1.9 of 2 cores".into(), percent: Some(95) },
-            Meter { name: "Memory", words: "6.1 of 15.5 GiB".into(), percent: Some(39) },
-            Meter { name: "Disk of /var/lib/trainyard", words: "213 of 234 GiB".into(), percent: Some(91) },
-            Meter { name: "Load", words: "2.4, 2.1, 1.7 over 1, 5, 15 min".into(), percent: None },
-            Meter { name: "Temperature", words: "no sensor".into(), percent: None },
+            Meter { name: "CPU".into(), words: "1.9 of 2 cores".into(), percent: Some(95) },
+            Meter { name: "Memory".into(), words: "6.1 of 15.5 GiB".into(), percent: Some(39) },
+            Meter { name: "Disk /".into(), words: "213 of 234 GiB".into(), percent: Some(91) },
+            Meter { name: "Load".into(), words: "2.4, 2.1, 1.7 over 1, 5, 15 min".into(), percent: None },
+            Meter { name: "Temperature".into(), words: "no sensor".into(), percent: None },
         ],
         running_summary: "2 replicas of 1 job".into(),
         running: (0..2)
@@ -685,8 +685,8 @@ fn node() -> NodePage {
                 job_name: "mixtral-pretrain".into(),
                 key: format!("worker-{rank}"),
                 rank,
-                cpu: "1".into(),
-                memory: "2".into(),
+                team: "vision".into(),
+                step: "1,240".into(),
                 gpus: "none".into(),
                 since: Some(when("31 min ago", 31)),
             })

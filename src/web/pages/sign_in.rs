@@ -3,7 +3,13 @@
 
 use askama::Template;
 
-use super::view::Shell;
+use axum::{extract::State, response::Html};
+
+use super::{shown, view::Shell};
+use crate::{
+    db::sessions::LinkState,
+    web::{Error, WebState, extract::PathOf},
+};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]
@@ -44,4 +50,19 @@ impl SignInPage {
     pub fn unknown() -> Self {
         Self::titled("This link is not known here", "It may be cut off, or belong to another installation.", None)
     }
+}
+
+/// `GET /sign-in`.
+pub async fn asked() -> Result<Html<String>, Error> {
+    shown(&SignInPage::asked())
+}
+
+/// `GET /sign-in/{secret}`. Looking does not use the link up.
+pub async fn offered(State(state): State<WebState>, PathOf(secret): PathOf<String>) -> Result<Html<String>, Error> {
+    shown(&match state.actions.link_state(&secret).await? {
+        LinkState::Open => SignInPage::offered(secret),
+        LinkState::Expired => SignInPage::expired(),
+        LinkState::Used => SignInPage::used(),
+        LinkState::Unknown => SignInPage::unknown(),
+    })
 }

@@ -26,7 +26,7 @@ use crate::{
     },
     web::pages::{
         told,
-        view::{Choice, Condition, Crumb, Fact, Section, Shell, State, Tone, Viewer},
+        view::{Choice, Condition, Crumb, Fact, Section, Shell, State, Tone},
     },
 };
 
@@ -40,6 +40,22 @@ pub struct JobQuery {
     pub view: Option<String>,
     /// One replica alone, from a cell of the grid.
     pub replica: Option<String>,
+    /// What was just done, one of a few words.
+    pub done: Option<String>,
+}
+
+/// What the last action did. Only words that we know are said, so an address can put none into the page.
+pub fn notice(query: &JobQuery) -> Option<String> {
+    let said = match query.done.as_deref()? {
+        "submitted" => "Submitted.",
+        "cancel" => "It was asked to end.",
+        "suspend" => "It was asked to pause.",
+        "resume" => "It waits for its turn again.",
+        "rerun" => "Submitted again, as this new job.",
+        "priority" => "The priority was changed.",
+        _ => return None,
+    };
+    Some(said.to_owned())
 }
 
 const ATTEMPTS: i64 = 50;
@@ -50,7 +66,6 @@ const REPLICAS: i64 = 10_000;
 pub async fn load(
     db: &Db,
     actor: &Actor,
-    viewer: Viewer,
     id: trainyard_core::model::JobId,
     query: &JobQuery,
     now: DateTime<Utc>,
@@ -120,7 +135,7 @@ pub async fn load(
         title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
         section: Section::Jobs,
         crumbs: vec![Crumb { label: "Jobs".into(), href: "/jobs".into() }],
-        viewer: Some(viewer),
+        viewer: None,
         live: (!job.phase.is_final() || !rows.iter().all(|row| row.phase.is_final())).then(|| live_address(id, query)),
         here: format!("/jobs/{id}"),
         notice: None,

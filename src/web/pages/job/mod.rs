@@ -1,6 +1,8 @@
 //! One job: is it well, and if not, why and what now.
 
 use askama::Template;
+use axum::{extract::State, response::Html};
+use trainyard_core::model::JobId;
 
 pub mod history;
 pub mod load;
@@ -8,8 +10,14 @@ pub mod measures;
 pub mod replicas;
 
 use super::{
+    found, shown,
     timeline::TimelineFigure,
-    view::{Choice, Condition, EventRow, Fact, Grid, Plot, Shell, State, Tone, When},
+    view::{Choice, Condition, EventRow, Fact, Grid, Plot, Shell, State as Told, Tone, When},
+    viewer,
+};
+use crate::web::{
+    Error, WebState,
+    extract::{Asker, Params, PathOf},
 };
 
 #[derive(Debug, Clone, Template)]
@@ -18,7 +26,7 @@ pub struct JobPage {
     pub shell: Shell,
     pub id: String,
     pub name: String,
-    pub state: State,
+    pub state: Told,
     pub actions: Vec<Action>,
     pub conditions: Vec<Condition>,
     pub reasons: Vec<Reason>,
@@ -107,4 +115,18 @@ pub struct CheckpointRow {
     pub attempt: u32,
     pub path: String,
     pub at: When,
+}
+
+/// `GET /jobs/{job}`.
+pub async fn page(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(id): PathOf<JobId>,
+    Params(query): Params<load::JobQuery>,
+) -> Result<Html<String>, Error> {
+    let page = load::load(&state.db, &asker.caller.actor, id, &query, state.actions.now()).await;
+    let mut page = found("job", id, page)?;
+    page.shell.viewer = viewer(&asker);
+    page.shell.notice = load::notice(&query);
+    shown(&page)
 }
