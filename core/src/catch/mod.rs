@@ -22,6 +22,10 @@
 //! `checkpoint step=120 path=/where/it/lies`, also after a prefix; a path with blanks stands in double quotes. As a JSON
 //! line: `{"step": 120, "checkpoint": "/where/it/lies"}`.
 //!
+//! # Ranks of an MPI job
+//! `mpirun --tag-output` puts `[1,3]<stdout>:` before what rank 3 prints; the rest of the line is read as above, and what
+//! it holds belongs to that rank.
+//!
 //! Colours are skipped, and of a line that a progress bar wrote again and again (`\r`) the last state counts. Lines over
 //! 8 KiB hold nothing.
 
@@ -43,6 +47,8 @@ const MAX_PATTERN: usize = 1024;
 /// What one line held.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Caught {
+    /// The rank in mpirun's tag, if the line has one.
+    pub rank: Option<u32>,
     pub metric: Option<CaughtMetric>,
     pub checkpoint: Option<CaughtCheckpoint>,
 }
@@ -135,6 +141,7 @@ impl Catcher {
         let Some(line) = last_state(line) else {
             return Caught::default();
         };
+        let (rank, line) = mpi_tag(line).map_or((None, line), |(rank, rest)| (Some(rank), rest));
         let text = plain(line);
         let checkpoint = if may_hold { checkpoint(&text) } else { None };
         let metric = match &self.metrics {
@@ -144,8 +151,24 @@ impl Catcher {
             Forms::Known if checkpoint.is_some() && !text.trim_start().starts_with('{') => None,
             Forms::Known => known(&text),
         };
-        Caught { metric, checkpoint }
+        Caught {
+            rank,
+            metric,
+            checkpoint,
+        }
     }
+}
+
+/// The rank that printed a line, and the line without the tag that `mpirun --tag-output` puts before it.
+pub fn mpi_tag(line: &[u8]) -> Option<(u32, &[u8])> {
+    let tag = line.strip_prefix(b"[")?;
+    let end = tag.iter().take(24).position(|&byte| byte == b']')?;
+    let (_job, rank) = std::str::from_utf8(&tag[..end]).ok()?.split_once(',')?;
+    let rest = &tag[end + 1..];
+    let rest = rest
+        .strip_prefix(b"<stdout>:")
+        .or_else(|| rest.strip_prefix(b"<stderr>:"))?;
+    Some((rank.parse().ok()?, rest))
 }
 
 /// Every line that holds something by our own forms has one of these in it.
