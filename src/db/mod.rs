@@ -20,7 +20,6 @@ pub mod code;
 pub mod code_uploads;
 pub mod conditions;
 pub mod events;
-pub mod events_read;
 pub mod feed;
 pub mod first_start;
 pub mod grants;
