@@ -48,7 +48,9 @@
   }
 
   // Rows of a list: known ones change in place, gone ones are greyed, new ones are counted and shown on demand.
-  function rows(list) {
+  function rows({ summary, rows: list }) {
+    const words = document.getElementById("jobs-summary");
+    if (words && words.textContent !== summary) words.textContent = summary;
     const table = document.querySelector("[data-live-rows]");
     if (!table) return;
     const seen = new Set(list.map((row) => row.id));
@@ -79,6 +81,7 @@
     source.addEventListener("patch", (event) => { const { id, html } = JSON.parse(event.data); patch(id, html); });
     source.addEventListener("rows", (event) => rows(JSON.parse(event.data)));
     source.addEventListener("title", (event) => { document.title = JSON.parse(event.data); });
+    source.addEventListener("again", () => { source.close(); open(); });
     source.addEventListener("reset", () => location.reload());
     source.addEventListener("end", () => { source.close(); tell("Nothing will change here any more.", false); });
     source.addEventListener("error", () => {

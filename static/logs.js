@@ -15,7 +15,7 @@
   const say = document.getElementById("log-say");
   const ERROR = /^\s*Traceback \(most recent call last\)|^(\w+\.)*\w*(Error|Exception|Exit)\b|\bCUDA error\b|out of memory|NCCL (WARN|ERROR)|Segmentation fault|core dumped|panicked at/;
   let unseen = 0;
-  let detached = false;
+  let detached = Boolean(config.newer);
   let atTop = !config.older;
   let busy = false;
   let queue = [];

@@ -432,6 +432,8 @@ fn cancel() -> ConfirmPage {
         type_name: None,
         priority: None,
         etag: Some("7".into()),
+        key: None,
+        asked_at: "2026-11-30 16:00:00 UTC".into(),
         fault: None,
     }
 }
@@ -571,6 +573,7 @@ fn new_job(faulty: bool) -> NewJobPage {
         }),
         document,
         idempotency_key: "k".into(),
+        from: None,
         examples: vec![
             Example { name: "train".into(), about: "Two replicas, the standard library alone".into(), href: "/jobs/new?example=train".into() },
             Example { name: "pytorch".into(), about: "Distributed PyTorch over gloo".into(), href: "/jobs/new?example=pytorch".into() },

@@ -31,8 +31,8 @@ use askama::Template;
 use axum::{http::Method, response::Html};
 use trainyard_core::model::TeamRole;
 
-use super::{Access, Code, Error, Load, Routes, auth, extract::Asker};
-use crate::db::DbError;
+use super::{Access, Code, Error, Load, Routes, auth, extract::Asker, params};
+use crate::{actions::FieldFault, db::DbError};
 use view::Viewer;
 
 /// Every page, with who may use it.
@@ -56,6 +56,7 @@ pub fn register(routes: Routes) -> Routes {
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}", job::page)
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}/live", live::job)
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}/logs", logs::page)
+        .page(Team(Viewer), Bounded, GET, "/jobs/{job}/logs/live", logs::live)
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}/first-error", logs::first_error)
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}/numbers/{series}", numbers::of_job)
         .page(Team(Member), Bounded, GET, "/jobs/{job}/{verb}", confirm::page)
@@ -87,6 +88,13 @@ pub(crate) fn shown(page: &impl Template) -> Result<Html<String>, Error> {
     })
 }
 
+
+/// A form's fields. Fields that a page does not know are left alone.
+pub(crate) fn form<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    let text = std::str::from_utf8(body)
+        .map_err(|_| Error::parameter(FieldFault::new("", "syntax", "the form is not UTF-8")))?;
+    params::parse(text).map_err(Error::parameter)
+}
 
 /// A record that is not there, or not for this reader, by what it was looked for as.
 pub(crate) fn found<T>(what: &str, id: impl ToString, result: Result<T, DbError>) -> Result<T, Error> {

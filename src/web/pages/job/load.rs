@@ -3,7 +3,7 @@
 use chrono::{DateTime, Duration, Utc};
 use trainyard_core::{
     document::job::JobDocument,
-    model::{AttemptPhase, Phase, ReplicaKey, TeamRole, Wanted},
+    model::{AttemptPhase, JobId, Phase, ReplicaKey, TeamRole, Wanted},
     plan::{
         hang::StepAt,
         postmortem::{Part, PostMortem},
@@ -16,7 +16,7 @@ use trainyard_core::{
 use super::{Action, CheckpointRow, JobPage, PostMortemView, RankEnd, Reason, history, measures, replicas};
 use crate::{
     db::{
-        Actor, Db, DbError, Scope, attempts_read, conditions,
+        DbError, attempts_read, conditions,
         events::Subject,
         events_read::{self, EventLog},
         jobs_read::{self, Job},
@@ -24,9 +24,14 @@ use crate::{
         page_reads::{self, Aside},
         reports, usage_read,
     },
-    web::pages::{
-        told,
-        view::{Choice, Condition, Crumb, Fact, Section, Shell, State, Tone},
+    web::{
+        Error, WebState,
+        extract::Asker,
+        pages::{
+            found, told,
+            view::{Choice, Condition, Crumb, Fact, Section, Shell, State, Tone},
+        },
+        why,
     },
 };
 
@@ -63,16 +68,11 @@ const EVENTS: i64 = 15;
 const CHECKPOINTS: i64 = 5;
 const REPLICAS: i64 = 10_000;
 
-pub async fn load(
-    db: &Db,
-    actor: &Actor,
-    id: trainyard_core::model::JobId,
-    query: &JobQuery,
-    now: DateTime<Utc>,
-) -> Result<JobPage, DbError> {
-    let scope: Scope = actor.scope();
-    let detail = jobs_read::get(db, &scope, id).await?;
-    let home = jobs_read::home(db, &scope, id).await?;
+pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) -> Result<JobPage, Error> {
+    let (db, actor, now) = (&state.db, &asker.caller.actor, state.actions.now());
+    let scope = actor.scope();
+    let detail = found("job", id, jobs_read::get(db, &scope, id).await)?;
+    let home = found("job", id, jobs_read::home(db, &scope, id).await)?;
     let job = &detail.job;
     let document: JobDocument = serde_json::from_str(detail.document.get()).map_err(|error| DbError::Inconsistent {
         table: "jobs",
@@ -83,7 +83,9 @@ pub async fn load(
     let number = query.attempt.unwrap_or(job.attempt);
     let rows = attempts_read::replicas(db, &home, number, None, REPLICAS).await?;
     let incarnations = page_reads::incarnations(db, &home, number).await?;
-    let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    let mut aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    // Asked now, and not what was stored when the queue was last looked at.
+    aside.why = why::answer(state, &scope, id).await?.why;
     let conditions = told::conditions(conditions::of(db, Subject::Job(id)).await?, false, now);
     let log = EventLog::of_job(&home);
     let mut events = events_read::before(db, &log, query.events, EVENTS + 1).await?;
@@ -190,7 +192,7 @@ pub async fn load(
     })
 }
 
-fn live_address(id: trainyard_core::model::JobId, query: &JobQuery) -> String {
+fn live_address(id: JobId, query: &JobQuery) -> String {
     let mut address = format!("/jobs/{id}/live");
     let mut joint = '?';
     let mut add = |name: &str, value: String| {
@@ -371,7 +373,7 @@ fn figure_in_words(value: i64, unit: &str) -> String {
     }
 }
 
-fn told_post_mortem(end: &PostMortem, id: trainyard_core::model::JobId, now: DateTime<Utc>) -> PostMortemView {
+fn told_post_mortem(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMortemView {
     let part = |part: Part| match part {
         Part::FirstFailure => (0, "First to fail:"),
         Part::AlsoFailed => (1, "Failed too:"),

@@ -10,7 +10,7 @@ pub mod measures;
 pub mod replicas;
 
 use super::{
-    found, shown,
+    shown,
     timeline::TimelineFigure,
     view::{Choice, Condition, EventRow, Fact, Grid, Plot, Shell, State as Told, Tone, When},
     viewer,
@@ -21,7 +21,7 @@ use crate::web::{
 };
 
 #[derive(Debug, Clone, Template)]
-#[template(path = "job.html", blocks = ["state", "conditions", "reasons", "post_mortem", "facts", "timeline", "replicas", "plots", "checkpoints", "events"])]
+#[template(path = "job.html", blocks = ["state", "conditions", "reasons", "post_mortem", "facts", "timeline", "replicas", "plots", "checkpoints", "events", "actions"])]
 pub struct JobPage {
     pub shell: Shell,
     pub id: String,
@@ -124,8 +124,7 @@ pub async fn page(
     PathOf(id): PathOf<JobId>,
     Params(query): Params<load::JobQuery>,
 ) -> Result<Html<String>, Error> {
-    let page = load::load(&state.db, &asker.caller.actor, id, &query, state.actions.now()).await;
-    let mut page = found("job", id, page)?;
+    let mut page = load::load(&state, &asker, id, &query).await?;
     page.shell.viewer = viewer(&asker);
     page.shell.notice = load::notice(&query);
     shown(&page)
