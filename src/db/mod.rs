@@ -49,6 +49,7 @@ pub mod tokens;
 pub mod usage;
 pub mod usage_read;
 pub mod users;
+pub mod why_facts;
 pub mod workers;
 
 pub use sqlx::postgres::PgConnectOptions;

@@ -40,8 +40,10 @@ pub fn payloads(ids: &[Uuid]) -> Vec<String> {
 
 /// Sends several notifications in one round trip, in one transaction of their own.
 pub async fn send_all(db: &super::Db, notices: &[(&str, String)]) -> Result<(), DbError> {
-    let (channels, payloads): (Vec<&str>, Vec<&str>) =
-        notices.iter().map(|(channel, payload)| (*channel, payload.as_str())).unzip();
+    let (channels, payloads): (Vec<&str>, Vec<&str>) = notices
+        .iter()
+        .map(|(channel, payload)| (*channel, payload.as_str()))
+        .unzip();
     sqlx::query("/* notify::send_all */ select pg_notify(channel, payload) from unnest($1::text[], $2::text[]) n (channel, payload)")
         .bind(&channels)
         .bind(&payloads)

@@ -59,9 +59,12 @@ impl Admission {
 
 fn full() -> Error {
     metrics::counter!("trainyard_http_refused_total", "reason" => "overload").increment(1);
-    Error::new(Code::Overloaded, "More requests wait than can be answered soon; this one was not begun")
-        .hint("try again after the time in Retry-After")
-        .retry_after(1)
+    Error::new(
+        Code::Overloaded,
+        "More requests wait than can be answered soon; this one was not begun",
+    )
+    .hint("try again after the time in Retry-After")
+    .retry_after(1)
 }
 
 /// A place in the line, given back however waiting ends.
@@ -102,7 +105,10 @@ mod tests {
         assert_eq!((refused.0.status, refused.0.retry_after), (503, Some(1)));
         drop(waits);
         let mut waits = Box::pin(admission.enter());
-        assert!(futures::poll!(&mut waits).is_pending(), "the one who left made room in the line");
+        assert!(
+            futures::poll!(&mut waits).is_pending(),
+            "the one who left made room in the line"
+        );
         drop(held);
         assert!(waits.await.is_ok());
     }

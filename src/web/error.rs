@@ -144,8 +144,11 @@ impl Error {
 
     pub fn not_found(what: &str, id: &str) -> Self {
         let shown: String = id.chars().take(80).collect();
-        Self::new(Code::NotFound, format!("There is no {what} {shown}, or you may not see it"))
-            .hint("list what there is, or ask an owner of its team to add you")
+        Self::new(
+            Code::NotFound,
+            format!("There is no {what} {shown}, or you may not see it"),
+        )
+        .hint("list what there is, or ask an owner of its team to add you")
     }
 
     pub fn unauthenticated() -> Self {
@@ -159,9 +162,12 @@ impl From<DbError> for Error {
         match &error {
             DbError::Unavailable(source) => {
                 tracing::warn!(%source, "the database is not available");
-                Self::new(Code::Unavailable, "The records can't be reached just now; nothing was changed")
-                    .hint("try again in a few seconds")
-                    .retry_after(2)
+                Self::new(
+                    Code::Unavailable,
+                    "The records can't be reached just now; nothing was changed",
+                )
+                .hint("try again in a few seconds")
+                .retry_after(2)
             }
             DbError::NotFound => Self::not_found("record", ""),
             DbError::Stale => Refusal::Stale.into(),
@@ -170,7 +176,9 @@ impl From<DbError> for Error {
                 Self::internal()
             }
             DbError::Fenced | DbError::Inconsistent { .. } | DbError::Other(_) => {
-                let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                let source = std::error::Error::source(&error)
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
                 tracing::error!(%error, source, "a request met a fault of ours");
                 Self::internal()
             }
@@ -186,8 +194,11 @@ impl From<crate::logs::LogsError> for Error {
 
 impl Error {
     pub fn internal() -> Self {
-        Self::new(Code::Internal, "Something of ours is wrong; nothing of yours needs changing")
-            .hint("tell an admin the request id; the log of the server says more")
+        Self::new(
+            Code::Internal,
+            "Something of ours is wrong; nothing of yours needs changing",
+        )
+        .hint("tell an admin the request id; the log of the server says more")
     }
 }
 
@@ -202,19 +213,27 @@ impl From<Refusal> for Error {
                 Self::new(Code::Forbidden, detail).hint("an owner of the team, or an admin, can give you that role")
             }
             Refusal::Faults(faults) => Self::faults(Code::InvalidBody, faults),
-            Refusal::Ended { .. } => Self::new(Code::Ended, detail).hint("a rerun makes a new job of the same document"),
+            Refusal::Ended { .. } => {
+                Self::new(Code::Ended, detail).hint("a rerun makes a new job of the same document")
+            }
             Refusal::NoAttempt => Self::new(Code::NoAttempt, detail).hint("wait until it has started"),
             Refusal::Superseded { .. } => {
                 Self::new(Code::Superseded, detail).hint("a rerun makes a new job of the same document")
             }
-            Refusal::Stale => Self::new(Code::Stale, detail).hint("read it again, then repeat the change on what it is now"),
+            Refusal::Stale => {
+                Self::new(Code::Stale, detail).hint("read it again, then repeat the change on what it is now")
+            }
             Refusal::KeyReused => Self::new(Code::KeyReused, detail).hint("draw a new key for a new request"),
             Refusal::Taken { .. } => Self::new(Code::Taken, detail).hint("choose another name"),
             Refusal::LastOne { .. } => Self::new(Code::LastOne, detail).hint("name another one first"),
             Refusal::InUse { .. } => Self::new(Code::InUse, detail),
-            Refusal::Overloaded => Self::new(Code::Overloaded, detail).hint("try again in a second").retry_after(1),
+            Refusal::Overloaded => Self::new(Code::Overloaded, detail)
+                .hint("try again in a second")
+                .retry_after(1),
             Refusal::TooLarge { .. } => Self::new(Code::TooLarge, detail),
-            Refusal::NotStarted => Self::new(Code::NotStarted, detail).hint("run `trainyard up` once").retry_after(5),
+            Refusal::NotStarted => Self::new(Code::NotStarted, detail)
+                .hint("run `trainyard up` once")
+                .retry_after(5),
             Refusal::Db(error) => error.into(),
             Refusal::Logs(error) => {
                 tracing::error!(%error, "stored output can't be read");
@@ -235,7 +254,10 @@ impl IntoResponse for Error {
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = problem.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -259,7 +281,11 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         assert_eq!(words.len(), Code::ALL.len());
-        assert!(Code::ALL.iter().all(|code| code.status().is_client_error() || code.status().is_server_error()));
+        assert!(
+            Code::ALL
+                .iter()
+                .all(|code| code.status().is_client_error() || code.status().is_server_error())
+        );
     }
 
     #[test]

@@ -45,8 +45,15 @@ impl FromRequestParts<WebState> for Asker {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &WebState) -> Result<Self, Error> {
-        let caller = parts.extensions.get::<Arc<Caller>>().cloned().ok_or_else(Error::unauthenticated)?;
-        let request = parts.extensions.get::<RequestId>().map_or_else(|| "unknown".into(), |id| id.0.clone());
+        let caller = parts
+            .extensions
+            .get::<Arc<Caller>>()
+            .cloned()
+            .ok_or_else(Error::unauthenticated)?;
+        let request = parts
+            .extensions
+            .get::<RequestId>()
+            .map_or_else(|| "unknown".into(), |id| id.0.clone());
         Ok(Self { caller, request })
     }
 }
@@ -59,7 +66,9 @@ impl<T: DeserializeOwned> FromRequestParts<WebState> for Params<T> {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &WebState) -> Result<Self, Error> {
-        params::parse(parts.uri.query().unwrap_or_default()).map(Self).map_err(Error::parameter)
+        params::parse(parts.uri.query().unwrap_or_default())
+            .map(Self)
+            .map_err(Error::parameter)
     }
 }
 
@@ -72,7 +81,11 @@ impl<T: PathPart> FromRequestParts<WebState> for PathOf<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &WebState) -> Result<Self, Error> {
         let raw = RawPathParams::from_request_parts(parts, state).await.map_err(|_| {
-            Error::parameter(FieldFault::new("path", "wrong_form", "the address is not well-formed UTF-8"))
+            Error::parameter(FieldFault::new(
+                "path",
+                "wrong_form",
+                "the address is not well-formed UTF-8",
+            ))
         })?;
         let values: Vec<(&str, &str)> = raw.iter().collect();
         T::of(&values).map(Self)
@@ -86,7 +99,8 @@ pub trait PathPart: Sized {
 
 /// An id that can't be one belongs to nothing: 404, like an id of nothing.
 fn one<T: std::str::FromStr>((name, text): (&str, &str)) -> Result<T, Error> {
-    text.parse().map_err(|_| Error::not_found(&name.replace('_', " "), text))
+    text.parse()
+        .map_err(|_| Error::not_found(&name.replace('_', " "), text))
 }
 
 macro_rules! path_ids {
@@ -162,7 +176,8 @@ impl FromRequest<WebState> for Document {
         let bytes = body(request, state).await?;
         let text = String::from_utf8(bytes.into()).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            let fault = FieldFault::new("", "syntax", format!("byte {at} is not UTF-8")).hint("save the document as UTF-8");
+            let fault =
+                FieldFault::new("", "syntax", format!("byte {at} is not UTF-8")).hint("save the document as UTF-8");
             Error::faults(Code::InvalidBody, vec![fault])
         })?;
         Ok(Self { text, format })
@@ -211,8 +226,12 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     match value.to_str() {
         Ok(key) if (1..=255).contains(&key.len()) => Ok(Some(key)),
         _ => Err(Error::parameter(
-            FieldFault::new("Idempotency-Key", "wrong_form", "a key has 1 to 255 visible ASCII characters")
-                .hint("a UUID will do"),
+            FieldFault::new(
+                "Idempotency-Key",
+                "wrong_form",
+                "a key has 1 to 255 visible ASCII characters",
+            )
+            .hint("a UUID will do"),
         )),
     }
 }

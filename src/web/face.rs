@@ -15,11 +15,17 @@ use super::{Code, WebState, error::Problem};
 pub enum Face {
     Program,
     /// A browser; `GET` can be asked again after signing in.
-    Browser { get: bool },
+    Browser {
+        get: bool,
+    },
 }
 
 pub fn of(request: &Request) -> Face {
-    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let path = request.uri().path();
     if path.starts_with("/api/") || !accept.contains("text/html") {
         return Face::Program;
@@ -36,7 +42,12 @@ pub fn show(mut response: Response, face: Face, request_id: &str, state: &WebSta
     };
     problem.request_id = Some(request_id.to_owned());
     if problem.status >= 500 {
-        tracing::warn!(request_id, code = problem.code, detail = problem.detail, "answered with a problem");
+        tracing::warn!(
+            request_id,
+            code = problem.code,
+            detail = problem.detail,
+            "answered with a problem"
+        );
     }
     match face {
         Face::Program => {
@@ -47,7 +58,9 @@ pub fn show(mut response: Response, face: Face, request_id: &str, state: &WebSta
         }
         Face::Browser { get: true } if problem.code == Code::Unauthenticated.as_str() => {
             let mut redirect = StatusCode::SEE_OTHER.into_response();
-            redirect.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/sign-in"));
+            redirect
+                .headers_mut()
+                .insert(header::LOCATION, HeaderValue::from_static("/sign-in"));
             redirect
         }
         Face::Browser { .. } => {
@@ -66,7 +79,11 @@ pub fn show(mut response: Response, face: Face, request_id: &str, state: &WebSta
 
 /// A plain page, complete without style or script.
 fn page(problem: &Problem, _: &WebState) -> String {
-    let hint = problem.hint.as_deref().map(|hint| format!("<p>{}</p>", escaped(hint))).unwrap_or_default();
+    let hint = problem
+        .hint
+        .as_deref()
+        .map(|hint| format!("<p>{}</p>", escaped(hint)))
+        .unwrap_or_default();
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title></head><body><main>\
          <h1>{title}</h1><p>{detail}</p>{hint}<p><small>{code}, request {request}</small></p>\

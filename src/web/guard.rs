@@ -12,11 +12,7 @@ use axum::{
 };
 use trainyard_core::model::TeamRole;
 
-use super::{
-    Access, Code, Error, Load, Route, Table, WebState, auth,
-    extract::media_type,
-    rate::Who,
-};
+use super::{Access, Code, Error, Load, Route, Table, WebState, auth, extract::media_type, rate::Who};
 use crate::db::access::{Caller, Via};
 
 #[derive(Clone)]
@@ -80,19 +76,21 @@ async fn admit(
 /// Whether the caller may use the route at all; the subject's own team is asked where it is known.
 fn may_enter(route: &Route, caller: &Caller) -> Result<(), Error> {
     if matches!(caller.via, Via::Job(_)) && route.access != Access::Reporter {
-        return Err(
-            Error::new(Code::Forbidden, "A job's own token may report about its job and do nothing else")
-                .hint("use a person's token"),
-        );
+        return Err(Error::new(
+            Code::Forbidden,
+            "A job's own token may report about its job and do nothing else",
+        )
+        .hint("use a person's token"));
     }
     match route.access {
         Access::Admin if !caller.actor.admin => {
             Err(Error::new(Code::Forbidden, "This needs the role admin").hint("ask an admin"))
         }
-        Access::Team(role) if role > TeamRole::Viewer && !reaches(caller, role) => {
-            Err(Error::new(Code::Forbidden, format!("This needs the role {role} in some team"))
-                .hint("an owner of the team, or an admin, can give you that role"))
-        }
+        Access::Team(role) if role > TeamRole::Viewer && !reaches(caller, role) => Err(Error::new(
+            Code::Forbidden,
+            format!("This needs the role {role} in some team"),
+        )
+        .hint("an owner of the team, or an admin, can give you that role")),
         _ => Ok(()),
     }
 }
@@ -113,16 +111,23 @@ fn speak(route: &Route, headers: &HeaderMap) -> Result<(), Error> {
             );
         }
     }
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("*/*");
     if route.produces.is_empty() || accepts(accept, &route.produces) {
         return Ok(());
     }
-    Err(Error::new(Code::NotAcceptable, "None of what Accept names is offered here")
-        .hint(format!("offered: {}", route.produces.join(", "))))
+    Err(
+        Error::new(Code::NotAcceptable, "None of what Accept names is offered here")
+            .hint(format!("offered: {}", route.produces.join(", "))),
+    )
 }
 
 fn has_body(headers: &HeaderMap) -> bool {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
     length.is_some_and(|length| length != "0") || headers.contains_key(header::TRANSFER_ENCODING)
 }
 
@@ -149,9 +154,19 @@ pub fn address(request: &axum::http::Request<Body>) -> Who {
 
 /// Methods that a path takes, for 405.
 pub fn allowed(table: &Table, path: &str) -> String {
-    let methods = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-    let known: Vec<&str> =
-        methods.iter().filter(|method| table.find(path, method).is_some()).map(Method::as_str).collect();
+    let methods = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+    ];
+    let known: Vec<&str> = methods
+        .iter()
+        .filter(|method| table.find(path, method).is_some())
+        .map(Method::as_str)
+        .collect();
     known.join(", ")
 }
 

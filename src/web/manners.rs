@@ -45,7 +45,11 @@ pub fn wrap(router: Router<WebState>, table: Arc<Table>, state: WebState) -> Rou
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(state.clone(), manners))
         // Short answers only grow, and a live stream must not wait for a full block.
-        .layer(CompressionLayer::new().gzip(true).compress_when(DefaultPredicate::new().and(SizeAbove::new(1024))))
+        .layer(
+            CompressionLayer::new()
+                .gzip(true)
+                .compress_when(DefaultPredicate::new().and(SizeAbove::new(1024))),
+        )
         .with_state(state)
 }
 
@@ -73,7 +77,11 @@ async fn manners(State(state): State<WebState>, mut request: Request, next: Next
         headers.insert(header::STRICT_TRANSPORT_SECURITY, fixed("max-age=31536000"));
     }
 
-    let route = response.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let route = response
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("none", MatchedPath::as_str)
+        .to_owned();
     let status = response.status().as_u16();
     metrics::histogram!(
         "trainyard_http_request_seconds",

@@ -34,6 +34,7 @@ pub mod plot;
 pub mod rate;
 pub mod routes;
 pub mod sse;
+pub mod why;
 
 pub use error::{Code, Error};
 pub use routes::{Access, Load, Route, Routes, Table};
@@ -57,8 +58,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             public_url: "http://127.0.0.1:7420".into(),
-            rate: rate::Limit { per_second: 5_000.0, burst: 10_000.0 },
-            sign_in_rate: rate::Limit { per_second: 0.2, burst: 10.0 },
+            rate: rate::Limit {
+                per_second: 5_000.0,
+                burst: 10_000.0,
+            },
+            sign_in_rate: rate::Limit {
+                per_second: 0.2,
+                burst: 10.0,
+            },
             admission: admission::Bound {
                 at_once: 192,
                 waiting: 512,

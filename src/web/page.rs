@@ -67,7 +67,9 @@ pub fn decode<T: DeserializeOwned>(filter: &impl std::fmt::Debug, cursor: Option
                 .hint("take it from the page before, with the same filters; leave it out to begin"),
         )
     };
-    let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| wrong("this is no cursor"))?;
+    let bytes = BASE64URL_NOPAD
+        .decode(text.as_bytes())
+        .map_err(|_| wrong("this is no cursor"))?;
     let cursor: Cursor<T> = serde_json::from_slice(&bytes).map_err(|_| wrong("this is no cursor of this list"))?;
     if cursor.f != hash(filter) {
         return Err(wrong("this cursor belongs to other filters"));

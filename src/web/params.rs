@@ -21,7 +21,11 @@ pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, FieldFault> {
         let (name, value) = (decode(name)?, decode(value)?);
         values.entry(name).or_default().push(value);
     }
-    let map = MapDeserializer::new(values.into_iter().map(|(name, values)| (name.clone(), Values { name, values })));
+    let map = MapDeserializer::new(
+        values
+            .into_iter()
+            .map(|(name, values)| (name.clone(), Values { name, values })),
+    );
     T::deserialize(map).map_err(|fault: Fault| fault.0)
 }
 
@@ -31,7 +35,11 @@ fn decode(text: &str) -> Result<String, FieldFault> {
     let decoded = decoded.map_err(|_| FieldFault::new(text, "wrong_form", "a parameter is not UTF-8"))?;
     // No text of ours holds a NUL, and Postgres takes none.
     if decoded.contains('\0') {
-        return Err(FieldFault::new(decoded.replace('\0', ""), "wrong_form", "a parameter holds a NUL"));
+        return Err(FieldFault::new(
+            decoded.replace('\0', ""),
+            "wrong_form",
+            "a parameter holds a NUL",
+        ));
     }
     Ok(decoded.into_owned())
 }
@@ -130,7 +138,9 @@ impl<'de> de::Deserializer<'de> for Values {
         match self.one()? {
             "true" | "1" => visitor.visit_bool(true),
             "false" | "0" => visitor.visit_bool(false),
-            other => Err(Fault(FieldFault::new(&self.name, "wrong_type", "this is true or false").value(other))),
+            other => Err(Fault(
+                FieldFault::new(&self.name, "wrong_type", "this is true or false").value(other),
+            )),
         }
     }
 
@@ -166,9 +176,13 @@ impl<'de> de::Deserializer<'de> for Values {
         if !variants.contains(&text.as_str()) {
             let words = variants.join(", ");
             return Err(Fault(
-                FieldFault::new(&self.name, "unknown_word", format!("this is no {}", name.to_lowercase()))
-                    .value(text)
-                    .hint(format!("one of: {words}")),
+                FieldFault::new(
+                    &self.name,
+                    "unknown_word",
+                    format!("this is no {}", name.to_lowercase()),
+                )
+                .value(text)
+                .hint(format!("one of: {words}")),
             ));
         }
         visitor.visit_enum(text.into_deserializer())
@@ -211,7 +225,10 @@ mod tests {
     fn lists_numbers_and_words_are_read() {
         let sample: Sample = parse("state=running&state=failed&limit=7&follow=true&text=a+b%20c").unwrap();
         assert_eq!(sample.state, [Phase::Running, Phase::Failed]);
-        assert_eq!((sample.limit, sample.follow, sample.text.as_deref()), (Some(7), true, Some("a b c")));
+        assert_eq!(
+            (sample.limit, sample.follow, sample.text.as_deref()),
+            (Some(7), true, Some("a b c"))
+        );
         assert_eq!(parse::<Sample>("").unwrap().limit, None);
     }
 

@@ -76,11 +76,12 @@ impl Rates {
         }
         metrics::counter!("trainyard_http_refused_total", "reason" => "rate").increment(1);
         let seconds = ((1.0 - bucket.left) / limit.per_second).ceil().clamp(1.0, 3600.0);
-        Err(
-            Error::new(Code::RateLimited, format!("More than {} requests per second", limit.per_second))
-                .hint("wait as long as Retry-After says; live views need no polling")
-                .retry_after(seconds as u64),
+        Err(Error::new(
+            Code::RateLimited,
+            format!("More than {} requests per second", limit.per_second),
         )
+        .hint("wait as long as Retry-After says; live views need no polling")
+        .retry_after(seconds as u64))
     }
 }
 
@@ -97,7 +98,10 @@ mod tests {
 
     #[test]
     fn a_bucket_empties_and_fills_and_callers_do_not_share_one() {
-        let rates = Rates::new(Limit { per_second: 2.0, burst: 3.0 });
+        let rates = Rates::new(Limit {
+            per_second: 2.0,
+            burst: 3.0,
+        });
         let (one, other) = (Who::User(Uuid::from_u128(1)), Who::User(Uuid::from_u128(2)));
         let start = Instant::now();
         for _ in 0..3 {

@@ -104,7 +104,11 @@ impl Routes {
                     method,
                     path: path.clone(),
                     access,
-                    load: if access == Access::Public { Load::None } else { Load::Bounded },
+                    load: if access == Access::Public {
+                        Load::None
+                    } else {
+                        Load::Bounded
+                    },
                     operation: operation.operation_id.clone(),
                     consumes: consumes(operation),
                     produces: produces(operation),
@@ -155,8 +159,10 @@ fn methods(item: &PathItem) -> impl Iterator<Item = (Method, &Operation)> {
 }
 
 fn consumes(operation: &Operation) -> Vec<String> {
-    let body = operation.request_body.as_ref();
-    body.map(|body| body.content.keys().cloned().collect()).unwrap_or_default()
+    match &operation.request_body {
+        Some(RefOr::T(body)) => body.content.keys().cloned().collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// What its good answers are written in.

@@ -40,13 +40,21 @@ pub fn response(messages: impl Stream<Item = Bytes> + Send + 'static) -> Respons
 
 /// Whether the client wants a live stream instead of a page.
 pub fn wanted(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|part| part.split(';').next().unwrap_or_default().trim() == MEDIA_TYPE)
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    accept
+        .split(',')
+        .any(|part| part.split(';').next().unwrap_or_default().trim() == MEDIA_TYPE)
 }
 
 /// Where a stream goes on: `Last-Event-ID`, else the parameter.
 pub fn last_event_id(headers: &HeaderMap) -> Option<&str> {
-    headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty())
+    headers
+        .get("last-event-id")
+        .and_then(|value| value.to_str().ok())
+        .filter(|id| !id.is_empty())
 }
 
 /// The number that a stream of events goes on behind.

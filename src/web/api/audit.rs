@@ -6,7 +6,11 @@ use trainyard_core::model::{AuditId, TeamRole};
 use utoipa::IntoParams;
 
 use super::{
-    super::{Code, Error, WebState, extract::{Asker, Params}, page::{self, AuditList}},
+    super::{
+        Code, Error, WebState,
+        extract::{Asker, Params},
+        page::{self, AuditList},
+    },
     lookup,
 };
 use crate::db::{Scope, audit};
@@ -48,12 +52,17 @@ pub async fn list_audit(
     if let Some(team) = team
         && !actor.may(team, TeamRole::Owner)
     {
-        return Err(Error::new(Code::Forbidden, "This needs the role owner in the team").hint("ask an owner or an admin"));
+        return Err(
+            Error::new(Code::Forbidden, "This needs the role owner in the team").hint("ask an owner or an admin")
+        );
     }
     let scope = match actor.admin {
         true => Scope::Everything,
         false => Scope::Teams(
-            (actor.teams.iter()).filter(|(_, role)| **role >= TeamRole::Owner).map(|(team, _)| *team).collect(),
+            (actor.teams.iter())
+                .filter(|(_, role)| **role >= TeamRole::Owner)
+                .map(|(team, _)| *team)
+                .collect(),
         ),
     };
     let filter = (team, &params.action);

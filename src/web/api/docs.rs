@@ -19,7 +19,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'u
 /// The document as it is committed.
 pub async fn openapi_json() -> Response {
     static TEXT: OnceLock<Bytes> = OnceLock::new();
-    let text = TEXT.get_or_init(|| crate::web::openapi().to_json().unwrap_or_default().into()).clone();
+    let text = TEXT
+        .get_or_init(|| crate::web::openapi().to_json().unwrap_or_default().into())
+        .clone();
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -30,13 +32,17 @@ pub async fn openapi_json() -> Response {
 /// Relative addresses in the page want the slash.
 pub async fn index() -> Response {
     let mut response = StatusCode::PERMANENT_REDIRECT.into_response();
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/docs/index.html"));
+    response
+        .headers_mut()
+        .insert(header::LOCATION, HeaderValue::from_static("/docs/index.html"));
     response
 }
 
 pub async fn file(Path(file): Path<String>) -> Result<Response, Error> {
     static CONFIG: OnceLock<Arc<Config<'static>>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| Arc::new(Config::from("/api/v1/openapi.json").validator_url("none"))).clone();
+    let config = CONFIG
+        .get_or_init(|| Arc::new(Config::from("/api/v1/openapi.json").validator_url("none")))
+        .clone();
     let found = utoipa_swagger_ui::serve(&file, config).map_err(|error| {
         tracing::error!(%error, "a file of the API's documentation can't be served");
         Error::internal()

@@ -44,12 +44,19 @@ const PROBLEM: &str = "application/problem+json";
 /// Completes the document: security, refusals, and the schemas that they need.
 pub fn polish(mut document: Document, table: &Table) -> Document {
     let components = document.components.get_or_insert_default();
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("ty_...").build();
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("ty_...")
+        .build();
     components.add_security_scheme("token", SecurityScheme::Http(bearer));
     let cookie = ApiKeyValue::with_description("trainyard", "A browser's session; unsafe requests carry X-CSRF-Token");
     components.add_security_scheme("session", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
-    components.schemas.insert(Problem::name().into_owned(), Problem::schema());
-    components.schemas.insert(FieldFault::name().into_owned(), FieldFault::schema());
+    components
+        .schemas
+        .insert(Problem::name().into_owned(), Problem::schema());
+    components
+        .schemas
+        .insert(FieldFault::name().into_owned(), FieldFault::schema());
 
     for (path, item) in &mut document.paths.paths {
         for (method, operation) in operations(item) {
@@ -85,8 +92,14 @@ fn operations(item: &mut PathItem) -> Vec<(axum::http::Method, &mut Operation)> 
 }
 
 fn refusals(operation: &mut Operation, access: Access, path: &str) {
-    let mut codes = vec![(406, "None of the accepted media types is offered"), (500, "A fault of ours")];
-    let has_parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
+    let mut codes = vec![
+        (406, "None of the accepted media types is offered"),
+        (500, "A fault of ours"),
+    ];
+    let has_parameters = operation
+        .parameters
+        .as_ref()
+        .is_some_and(|parameters| !parameters.is_empty());
     if has_parameters || operation.request_body.is_some() {
         codes.push((400, "A parameter is wrong"));
     }
@@ -115,5 +128,8 @@ fn refusals(operation: &mut Operation, access: Access, path: &str) {
 
 fn problem(description: &str) -> Response {
     let schema = RefOr::Ref(Ref::from_schema_name(Problem::name()));
-    ResponseBuilder::new().description(description).content(PROBLEM, Content::new(Some(schema))).build()
+    ResponseBuilder::new()
+        .description(description)
+        .content(PROBLEM, Content::new(Some(schema)))
+        .build()
 }

@@ -9,7 +9,11 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::super::{Error, WebState, extract::{Asker, Params}, page, sse};
+use super::super::{
+    Error, WebState,
+    extract::{Asker, Params},
+    page, sse,
+};
 use crate::{
     db::feed::{self, Events},
     hub::events::EventView,

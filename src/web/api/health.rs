@@ -44,7 +44,9 @@ pub struct Readiness {
 )]
 pub async fn readyz(State(state): State<WebState>) -> Result<Json<Readiness>, Error> {
     let not_ready = |words: String| {
-        Error::new(Code::NotStarted, words).hint("run `trainyard migrate`, or start `trainyard up`").retry_after(2)
+        Error::new(Code::NotStarted, words)
+            .hint("run `trainyard migrate`, or start `trainyard up`")
+            .retry_after(2)
     };
     match installation::schema(&state.db).await? {
         Schema::Current(schema) | Schema::Newer { found: schema, .. } => Ok(Json(Readiness {
@@ -52,9 +54,9 @@ pub async fn readyz(State(state): State<WebState>) -> Result<Json<Readiness>, Er
             schema,
         })),
         Schema::Absent => Err(not_ready("The database has no schema of ours yet".into())),
-        Schema::Older { found, needed } => {
-            Err(not_ready(format!("The database has schema {found}; this program needs {needed}")))
-        }
+        Schema::Older { found, needed } => Err(not_ready(format!(
+            "The database has schema {found}; this program needs {needed}"
+        ))),
         Schema::Broken { version } => Err(not_ready(format!("Migration {version} broke off half-way"))),
     }
 }

@@ -25,12 +25,11 @@ pub struct InstallationView {
     tag = "installation",
     responses((status = 200, body = InstallationView))
 )]
-pub async fn get_installation(
-    State(state): State<WebState>,
-    _: Asker,
-) -> Result<Json<InstallationView>, Error> {
+pub async fn get_installation(State(state): State<WebState>, _: Asker) -> Result<Json<InstallationView>, Error> {
     let row = match installation::read(&state.db).await {
-        Err(DbError::NotFound) => return Err(Error::new(Code::NotStarted, "No first start happened yet").retry_after(5)),
+        Err(DbError::NotFound) => {
+            return Err(Error::new(Code::NotStarted, "No first start happened yet").retry_after(5));
+        }
         other => other?,
     };
     Ok(Json(InstallationView {

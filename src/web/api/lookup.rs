@@ -11,7 +11,11 @@ use crate::{
 /// A team by id or name, among those that the caller may see.
 pub async fn team(state: &WebState, asker: &Asker, text: &str) -> Result<TeamId, Error> {
     let caller = &asker.caller;
-    if let Some((id, _)) = caller.team_names.iter().find(|(id, name)| *name == text || id.to_string() == text) {
+    if let Some((id, _)) = caller
+        .team_names
+        .iter()
+        .find(|(id, name)| *name == text || id.to_string() == text)
+    {
         return Ok(*id);
     }
     let scope = asker.scope();
@@ -22,7 +26,9 @@ pub async fn team(state: &WebState, asker: &Asker, text: &str) -> Result<TeamId,
             Err(error) => Err(error.into()),
         };
     }
-    teams::by_name(&state.db, &scope, text).await?.ok_or_else(|| Error::not_found("team", text))
+    teams::by_name(&state.db, &scope, text)
+        .await?
+        .ok_or_else(|| Error::not_found("team", text))
 }
 
 /// The team that is meant: the one named, or the only one in which the caller has that role.
@@ -42,8 +48,12 @@ pub async fn team_or_only(
         _ => {
             let names: Vec<&str> = asker.caller.team_names.values().map(String::as_str).collect();
             Err(Error::parameter(
-                FieldFault::new("team", "missing_parameter", "there is not exactly one team that this can be about")
-                    .hint(format!("name one of: {}", names.join(", "))),
+                FieldFault::new(
+                    "team",
+                    "missing_parameter",
+                    "there is not exactly one team that this can be about",
+                )
+                .hint(format!("name one of: {}", names.join(", "))),
             ))
         }
     }
@@ -70,7 +80,9 @@ pub fn owner(asker: &Asker, text: &str) -> Result<UserId, Error> {
     }
     text.parse().map_err(|_| {
         Error::parameter(
-            FieldFault::new("owner", "wrong_form", "this is no user's id").value(text).hint("me, or user_..."),
+            FieldFault::new("owner", "wrong_form", "this is no user's id")
+                .value(text)
+                .hint("me, or user_..."),
         )
     })
 }

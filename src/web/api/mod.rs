@@ -36,7 +36,13 @@ pub fn register(routes: Routes) -> Routes {
         .api(Public, routes!(health::healthz))
         .api(Public, routes!(health::readyz))
         .api(Public, routes!(schemas::job_schema))
-        .page(Public, Load::None, Method::GET, "/api/v1/openapi.json", docs::openapi_json)
+        .page(
+            Public,
+            Load::None,
+            Method::GET,
+            "/api/v1/openapi.json",
+            docs::openapi_json,
+        )
         .page(Public, Load::None, Method::GET, "/docs", docs::index)
         .page(Public, Load::None, Method::GET, "/docs/{*file}", docs::file)
         .api(SignedIn, routes!(me::get_me))
@@ -47,7 +53,10 @@ pub fn register(routes: Routes) -> Routes {
         .api(Team(Viewer), routes!(jobs::list::list_jobs))
         .api(Team(Member), routes!(jobs::create::create_job))
         .api(Team(Viewer), routes!(jobs::get::get_job))
-        .api(Team(Member), routes!(jobs::delete::delete_job, jobs::change::change_job))
+        .api(
+            Team(Member),
+            routes!(jobs::delete::delete_job, jobs::change::change_job),
+        )
         .api(Team(Member), routes!(jobs::cancel::cancel_job))
         .api(Team(Member), routes!(jobs::suspend::suspend_job))
         .api(Team(Member), routes!(jobs::resume::resume_job))
@@ -79,7 +88,10 @@ pub fn register(routes: Routes) -> Routes {
         .api(Team(Viewer), routes!(clusters::events::list_cluster_events))
         .api(Team(Viewer), routes!(clusters::node_pools::list_node_pools))
         .api(Team(Viewer), routes!(clusters::grants::list_grants))
-        .api(Admin, routes!(clusters::put_grant::put_grant, clusters::remove_grant::remove_grant))
+        .api(
+            Admin,
+            routes!(clusters::put_grant::put_grant, clusters::remove_grant::remove_grant),
+        )
         .api(Team(Viewer), routes!(nodes::list::list_nodes))
         .api(Team(Viewer), routes!(nodes::get::get_node))
         .api(Team(Viewer), routes!(nodes::conditions::list_node_conditions))
@@ -91,18 +103,33 @@ pub fn register(routes: Routes) -> Routes {
 
     routes
         .api(Team(Viewer), routes!(secrets::list::list_secrets))
-        .api(Team(Member), routes!(secrets::put::put_secret, secrets::delete::delete_secret))
+        .api(
+            Team(Member),
+            routes!(secrets::put::put_secret, secrets::delete::delete_secret),
+        )
         .api(Team(Member), routes!(code::upload::upload_code))
         .api(Team(Viewer), routes!(code::get::get_code))
-        .api(Admin, routes!(people::list_users::list_users, people::create_user::create_user))
-        .api(Admin, routes!(people::get_user::get_user, people::change_user::change_user))
+        .api(
+            Admin,
+            routes!(people::list_users::list_users, people::create_user::create_user),
+        )
+        .api(
+            Admin,
+            routes!(people::get_user::get_user, people::change_user::change_user),
+        )
         .api(Admin, routes!(people::invite::invite_user))
         .api(SignedIn, routes!(people::list_teams::list_teams))
         .api(Admin, routes!(people::create_team::create_team))
         .api(Team(Viewer), routes!(people::get_team::get_team))
         .api(Team(Viewer), routes!(people::list_members::list_members))
-        .api(Team(Owner), routes!(people::put_member::put_member, people::remove_member::remove_member))
-        .api(SignedIn, routes!(tokens::list::list_tokens, tokens::create::create_token))
+        .api(
+            Team(Owner),
+            routes!(people::put_member::put_member, people::remove_member::remove_member),
+        )
+        .api(
+            SignedIn,
+            routes!(tokens::list::list_tokens, tokens::create::create_token),
+        )
         .api(SignedIn, routes!(tokens::revoke::revoke_token))
         .api(Team(Owner), routes!(audit::list_audit))
 }

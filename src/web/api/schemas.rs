@@ -19,7 +19,9 @@ use trainyard_core::document::job_schema as schema;
 pub async fn job_schema() -> Response {
     static TEXT: OnceLock<Bytes> = OnceLock::new();
     // A value of JSON always becomes text.
-    let text = TEXT.get_or_init(|| serde_json::to_vec_pretty(&schema()).unwrap_or_default().into()).clone();
+    let text = TEXT
+        .get_or_init(|| serde_json::to_vec_pretty(&schema()).unwrap_or_default().into())
+        .clone();
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -5,7 +5,11 @@ use secrecy::{ExposeSecret, SecretString};
 
 fn name(public_url: &str) -> &'static str {
     // Browsers take a name with this prefix only from a secure page, for this host, without a domain.
-    if public_url.starts_with("https:") { "__Host-trainyard" } else { "trainyard" }
+    if public_url.starts_with("https:") {
+        "__Host-trainyard"
+    } else {
+        "trainyard"
+    }
 }
 
 pub fn read(headers: &HeaderMap, public_url: &str) -> Option<String> {
@@ -29,7 +33,11 @@ pub fn clear(public_url: &str) -> Option<HeaderValue> {
 }
 
 fn write(value: &str, seconds: i64, public_url: &str) -> Option<HeaderValue> {
-    let secure = if public_url.starts_with("https:") { "; Secure" } else { "" };
+    let secure = if public_url.starts_with("https:") {
+        "; Secure"
+    } else {
+        ""
+    };
     let text = format!(
         "{}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}",
         name(public_url)

@@ -19,7 +19,11 @@ pub async fn check(request: Request, csrf: &[u8; 32], state: &WebState) -> Resul
     if cross_site(request.headers()) {
         return Err(refused());
     }
-    let sent = request.headers().get("x-csrf-token").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let sent = request
+        .headers()
+        .get("x-csrf-token")
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
     if let Some(sent) = sent {
         return if same(&sent, csrf) { Ok(request) } else { Err(refused()) };
     }
@@ -41,7 +45,9 @@ pub async fn check(request: Request, csrf: &[u8; 32], state: &WebState) -> Resul
 
 /// What browsers say by themselves about where a request came from.
 pub fn cross_site(headers: &HeaderMap) -> bool {
-    headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site" || site == "same-site")
+    headers
+        .get("sec-fetch-site")
+        .is_some_and(|site| site == "cross-site" || site == "same-site")
 }
 
 fn same(sent: &str, csrf: &[u8; 32]) -> bool {
@@ -51,11 +57,17 @@ fn same(sent: &str, csrf: &[u8; 32]) -> bool {
 
 fn field(body: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?;
-    let (_, value) = text.split('&').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == "csrf")?;
+    let (_, value) = text
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(name, _)| *name == "csrf")?;
     Some(percent_decode_str(value).decode_utf8().ok()?.into_owned())
 }
 
 fn refused() -> Error {
-    Error::new(Code::WrongOrigin, "The request did not come from a page of ours, or its page is from another session")
-        .hint("load the page again and repeat it")
+    Error::new(
+        Code::WrongOrigin,
+        "The request did not come from a page of ours, or its page is from another session",
+    )
+    .hint("load the page again and repeat it")
 }

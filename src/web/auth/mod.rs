@@ -85,6 +85,18 @@ pub fn csrf_of(caller: &Caller) -> Option<String> {
 
 pub(super) fn register(routes: Routes) -> Routes {
     routes
-        .page(Access::Public, Load::Bounded, Method::POST, "/sign-in", sign_in::sign_in)
-        .page(Access::SignedIn, Load::Bounded, Method::POST, "/sign-out", sign_in::sign_out)
+        .page(
+            Access::Public,
+            Load::Bounded,
+            Method::POST,
+            "/sign-in",
+            sign_in::sign_in,
+        )
+        .page(
+            Access::SignedIn,
+            Load::Bounded,
+            Method::POST,
+            "/sign-out",
+            sign_in::sign_out,
+        )
 }

@@ -17,17 +17,24 @@ use crate::actions::sign_in::SESSION_LIFE;
 pub async fn sign_in(State(state): State<WebState>, request: Request) -> Result<Response, Error> {
     state.sign_in_rates.take(guard::address(&request))?;
     if csrf::cross_site(request.headers()) {
-        return Err(Error::new(Code::WrongOrigin, "The request did not come from a page of ours"));
+        return Err(Error::new(
+            Code::WrongOrigin,
+            "The request did not come from a page of ours",
+        ));
     }
     let id = request.extensions().get::<extract::RequestId>().map(|id| id.0.clone());
     let body = extract::body(request, &state).await?;
     let secret = field(&body, "link").unwrap_or_default();
-    let session = state.actions.sign_in(&secret, id.as_deref().unwrap_or("unknown")).await?;
+    let session = state
+        .actions
+        .sign_in(&secret, id.as_deref().unwrap_or("unknown"))
+        .await?;
     let Some(session) = session else {
-        return Err(
-            Error::new(Code::Unauthenticated, "This sign-in link is not good any more: it was used, is too old, or was cut")
-                .hint("`trainyard token link` prints a new one"),
-        );
+        return Err(Error::new(
+            Code::Unauthenticated,
+            "This sign-in link is not good any more: it was used, is too old, or was cut",
+        )
+        .hint("`trainyard token link` prints a new one"));
     };
     let public_url = &state.settings.public_url;
     let mut response = on_to(&local(field(&body, "next").as_deref()));
@@ -71,7 +78,10 @@ fn local(next: Option<&str>) -> String {
 
 fn field(body: &[u8], wanted: &str) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?;
-    let (_, value) = text.split('&').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == wanted)?;
+    let (_, value) = text
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(name, _)| *name == wanted)?;
     Some(percent_decode_str(value).decode_utf8().ok()?.into_owned())
 }
 

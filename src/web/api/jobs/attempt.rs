@@ -3,8 +3,14 @@
 use axum::{Json, extract::State};
 use trainyard_core::model::JobId;
 
-use super::super::super::{Error, WebState, extract::{Asker, PathOf}};
-use crate::db::{DbError, attempts_read::{self, Attempt}};
+use super::super::super::{
+    Error, WebState,
+    extract::{Asker, PathOf},
+};
+use crate::db::{
+    DbError,
+    attempts_read::{self, Attempt},
+};
 
 /// One attempt by its number.
 #[utoipa::path(

@@ -51,9 +51,15 @@ pub async fn change_job(
     JsonBody(change): JsonBody<JobChange>,
 ) -> Result<Response, Error> {
     let if_match = if_match(&headers).ok_or_else(|| {
-        Error::new(Code::IfMatchRequired, "A change has to name the version that it changes")
-            .hint("send the ETag of the job that you read as If-Match, or * to change whatever it is now")
+        Error::new(
+            Code::IfMatchRequired,
+            "A change has to name the version that it changes",
+        )
+        .hint("send the ETag of the job that you read as If-Match, or * to change whatever it is now")
     })?;
-    let detail = state.actions.set_priority(asker.ask(), job, change.priority, if_match).await?;
+    let detail = state
+        .actions
+        .set_priority(asker.ask(), job, change.priority, if_match)
+        .await?;
     Ok(super::with_etag(StatusCode::OK, detail))
 }

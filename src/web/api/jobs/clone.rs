@@ -14,7 +14,10 @@ use trainyard_core::{
 };
 use utoipa::ToSchema;
 
-use super::super::super::{Error, WebState, extract::{Asker, PathOf}};
+use super::super::super::{
+    Error, WebState,
+    extract::{Asker, PathOf},
+};
 use crate::db::{DbError, jobs_read};
 
 /// A document to edit.
@@ -40,16 +43,20 @@ pub async fn clone_job(
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let detail = super::found(job, jobs_read::get(&state.db, &asker.scope(), job).await)?;
-    let document: JobDocument =
-        serde_json::from_str(detail.document.get()).map_err(|error| DbError::Inconsistent {
-            table: "jobs",
-            key: job.to_string(),
-            what: format!("document: {error}"),
-        })?;
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let document: JobDocument = serde_json::from_str(detail.document.get()).map_err(|error| DbError::Inconsistent {
+        table: "jobs",
+        key: job.to_string(),
+        what: format!("document: {error}"),
+    })?;
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     if accept.contains("application/yaml") {
         let mut response = Response::new(Body::from(to_yaml(&document)));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
         return Ok(response);
     }
     let submit_to = format!("/api/v1/jobs?clone_of={job}");

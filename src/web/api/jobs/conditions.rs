@@ -4,7 +4,10 @@ use axum::{Json, extract::State};
 use trainyard_core::model::JobId;
 
 use super::super::{
-    super::{Error, WebState, extract::{Asker, PathOf}},
+    super::{
+        Error, WebState,
+        extract::{Asker, PathOf},
+    },
     nodes::conditions::{ConditionList, view},
 };
 use crate::db::{conditions, events::Subject};

@@ -18,7 +18,8 @@ use super::super::super::{
 };
 use crate::{
     db::{
-        DbError, events::Subject,
+        DbError,
+        events::Subject,
         feed::{self, SubjectKey},
     },
     hub::events::EventView,
@@ -54,7 +55,15 @@ pub async fn list_job_events(
     Params(params): Params<EventParams>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
-    answer(&state, &asker, ("job", &job.to_string()), Subject::Job(job), params, &headers).await
+    answer(
+        &state,
+        &asker,
+        ("job", &job.to_string()),
+        Subject::Job(job),
+        params,
+        &headers,
+    )
+    .await
 }
 
 /// The events of one subject that the caller may see.

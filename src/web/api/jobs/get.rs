@@ -7,7 +7,10 @@ use axum::{
 };
 use trainyard_core::model::JobId;
 
-use super::super::super::{Error, WebState, extract::{Asker, PathOf}};
+use super::super::super::{
+    Error, WebState,
+    extract::{Asker, PathOf},
+};
 use crate::db::jobs_read::{self, JobDetail};
 
 /// One job with its document. Its version is the `ETag`; `If-None-Match` saves reading it again.

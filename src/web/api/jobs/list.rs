@@ -9,7 +9,11 @@ use trainyard_core::model::{JobId, Phase};
 use utoipa::IntoParams;
 
 use super::super::{
-    super::{Error, WebState, extract::{Asker, Params}, page::{self, JobList}},
+    super::{
+        Error, WebState,
+        extract::{Asker, Params},
+        page::{self, JobList},
+    },
     lookup,
 };
 use crate::{
@@ -75,13 +79,19 @@ async fn filter(state: &WebState, asker: &Asker, params: &ListParams) -> Result<
     for label in &params.label {
         let (key, value) = label.split_once('=').ok_or_else(|| {
             Error::parameter(
-                FieldFault::new("label", "wrong_form", "a label is written key=value").value(label).hint("label=project=vision"),
+                FieldFault::new("label", "wrong_form", "a label is written key=value")
+                    .value(label)
+                    .hint("label=project=vision"),
             )
         })?;
         labels.insert(key.to_owned(), value.to_owned());
     }
     if params.text.as_ref().is_some_and(|text| text.len() > 200) {
-        return Err(Error::parameter(FieldFault::new("text", "out_of_range", "at most 200 bytes are searched for")));
+        return Err(Error::parameter(FieldFault::new(
+            "text",
+            "out_of_range",
+            "at most 200 bytes are searched for",
+        )));
     }
     let team = match &params.team {
         Some(text) => Some(lookup::team(state, asker, text).await?),
@@ -98,7 +108,11 @@ async fn filter(state: &WebState, asker: &Asker, params: &ListParams) -> Result<
         phases,
         team,
         cluster,
-        owner: params.owner.as_deref().map(|owner| lookup::owner(asker, owner)).transpose()?,
+        owner: params
+            .owner
+            .as_deref()
+            .map(|owner| lookup::owner(asker, owner))
+            .transpose()?,
         labels,
         text: params.text.clone().filter(|text| !text.is_empty()),
         from: params.from,

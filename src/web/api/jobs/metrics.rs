@@ -104,14 +104,22 @@ pub(in crate::web::api) async fn answer(
         }),
         (None, None) => None,
         (None, Some(_)) => {
-            return Err(Error::parameter(FieldFault::new("role", "missing_parameter", "an index belongs to a role")));
+            return Err(Error::parameter(FieldFault::new(
+                "role",
+                "missing_parameter",
+                "an index belongs to a role",
+            )));
         }
     };
     let most = params.points.unwrap_or(2000);
     if !(2..=100_000).contains(&most) {
         return Err(Error::parameter(
-            FieldFault::new("points", "out_of_range", "between 2 and 100000 points of each series can be asked for")
-                .value(most.to_string()),
+            FieldFault::new(
+                "points",
+                "out_of_range",
+                "between 2 and 100000 points of each series can be asked for",
+            )
+            .value(most.to_string()),
         ));
     }
     let selection = Selection {
@@ -138,10 +146,15 @@ pub(in crate::web::api) async fn answer(
             }
         })
         .collect();
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     if accept.contains("text/csv") {
         let mut response = Response::new(Body::from(csv(&items)));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv"));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv"));
         return Ok(response);
     }
     let names = metrics::names(&state.db, owner).await?;
@@ -151,7 +164,13 @@ pub(in crate::web::api) async fn answer(
 /// Places of at most `most` of `total` points, evenly, the first and the last among them.
 fn chosen(total: usize, most: usize) -> impl Iterator<Item = usize> {
     let count = total.min(most);
-    (0..count).map(move |nth| if count < total { nth * (total - 1) / (count - 1) } else { nth })
+    (0..count).map(move |nth| {
+        if count < total {
+            nth * (total - 1) / (count - 1)
+        } else {
+            nth
+        }
+    })
 }
 
 fn csv(items: &[Series]) -> String {
@@ -174,7 +193,11 @@ fn csv(items: &[Series]) -> String {
 
 /// A field that no table program takes for two fields or for a formula.
 fn quoted(text: &str) -> String {
-    let guarded = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() };
+    let guarded = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        format!("'{text}")
+    } else {
+        text.to_owned()
+    };
     if guarded.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", guarded.replace('"', "\"\""))
     } else {

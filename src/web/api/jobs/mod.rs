@@ -72,8 +72,13 @@ fn tagged<T: Serialize>(status: StatusCode, etag: &str, body: Json<T>) -> Respon
 
 /// The client has this version already.
 fn has_already(headers: &HeaderMap, etag: &str) -> bool {
-    let sent = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    sent.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == etag)
+    let sent = headers
+        .get(header::IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    sent.split(',')
+        .map(str::trim)
+        .any(|known| known == "*" || known.trim_start_matches("W/") == etag)
 }
 
 /// The attempt that is meant: the one named, or the newest.

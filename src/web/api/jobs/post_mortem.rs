@@ -5,7 +5,10 @@ use serde::Deserialize;
 use trainyard_core::{model::JobId, plan::postmortem::PostMortem};
 use utoipa::IntoParams;
 
-use super::super::super::{Error, WebState, extract::{Asker, Params, PathOf}};
+use super::super::super::{
+    Error, WebState,
+    extract::{Asker, Params, PathOf},
+};
 use crate::db::{DbError, attempts_read};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -34,7 +37,9 @@ pub async fn get_post_mortem(
     let home = super::home(&state, &asker, job).await?;
     match attempts_read::post_mortem(&state.db, &home, params.attempt).await {
         Err(DbError::NotFound) => {
-            let id = params.attempt.map_or_else(|| job.to_string(), |attempt| format!("of attempt {attempt}"));
+            let id = params
+                .attempt
+                .map_or_else(|| job.to_string(), |attempt| format!("of attempt {attempt}"));
             Err(Error::not_found("post-mortem", &id).hint("only attempts that ended badly have one"))
         }
         other => Ok(Json(other?)),

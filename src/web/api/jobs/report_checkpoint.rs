@@ -42,6 +42,9 @@ pub async fn report_checkpoint(
     PathOf(job): PathOf<JobId>,
     JsonBody(new): JsonBody<NewCheckpoint>,
 ) -> Result<(StatusCode, Json<Checkpoint>), Error> {
-    let checkpoint = state.actions.report_checkpoint(asker.ask(), job, new.step, &new.path).await?;
+    let checkpoint = state
+        .actions
+        .report_checkpoint(asker.ask(), job, new.step, &new.path)
+        .await?;
     Ok((StatusCode::CREATED, Json(checkpoint)))
 }

@@ -4,7 +4,11 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use trainyard_core::model::JobId;
 
 use super::{
-    super::super::{Error, WebState, error::Problem, extract::{Asker, PathOf, idempotency_key}},
+    super::super::{
+        Error, WebState,
+        error::Problem,
+        extract::{Asker, PathOf, idempotency_key},
+    },
     create::created,
 };
 use crate::db::jobs_read::JobDetail;
@@ -31,6 +35,9 @@ pub async fn rerun_job(
     PathOf(job): PathOf<JobId>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
-    let submitted = state.actions.rerun_job(asker.ask(), job, idempotency_key(&headers)?).await?;
+    let submitted = state
+        .actions
+        .rerun_job(asker.ask(), job, idempotency_key(&headers)?)
+        .await?;
     Ok(created(submitted.job, submitted.again))
 }

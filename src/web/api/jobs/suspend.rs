@@ -37,6 +37,9 @@ pub async fn suspend_job(
     PathOf(job): PathOf<JobId>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
-    let detail = state.actions.wish(asker.ask(), job, Verb::Suspend, if_match(&headers)).await?;
+    let detail = state
+        .actions
+        .wish(asker.ask(), job, Verb::Suspend, if_match(&headers))
+        .await?;
     Ok(super::with_etag(StatusCode::ACCEPTED, detail))
 }
