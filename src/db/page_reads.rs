@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use trainyard_core::{
     model::{ClusterId, JobId, NodeId},
-    plan::why::Why,
+    plan::admit::NotYet,
 };
 
 use super::{Db, DbError, Scope, clusters_read::Cluster, jobs_read::Home};
@@ -51,8 +51,8 @@ fn floor(at: DateTime<Utc>) -> uuid::Uuid {
 /// What a list shows of a job beside its record.
 #[derive(Debug, Clone, Default)]
 pub struct Aside {
-    /// The last answer to "why does it not run", if there is one that can be read.
-    pub why: Option<Why>,
+    /// What admission said last, if it waits.
+    pub not_yet: Option<NotYet>,
     /// Replicas of the newest attempt that run.
     pub running: i64,
 }
@@ -74,8 +74,8 @@ pub async fn asides(db: &Db, jobs: &[JobId]) -> Result<BTreeMap<JobId, Aside>, D
     Ok(rows
         .into_iter()
         .map(|row| {
-            let why = row.why.and_then(|why| serde_json::from_value(why).ok());
-            (JobId(row.id), Aside { why, running: row.running })
+            let not_yet = row.why.and_then(|why| serde_json::from_value(why).ok());
+            (JobId(row.id), Aside { not_yet, running: row.running })
         })
         .collect())
 }
@@ -200,7 +200,7 @@ pub struct Waiting {
     pub memory_bytes: i64,
     pub gpus: i32,
     pub queued_at: DateTime<Utc>,
-    pub why: Option<Why>,
+    pub not_yet: Option<NotYet>,
 }
 
 /// The front of a queue, as far as the scope may see it.
@@ -236,7 +236,7 @@ pub async fn queue(db: &Db, scope: &Scope, cluster: &Cluster, limit: i64) -> Res
             memory_bytes: row.memory_bytes,
             gpus: row.gpus,
             queued_at: row.queued_at,
-            why: row.why.and_then(|why| serde_json::from_value(why).ok()),
+            not_yet: row.why.and_then(|why| serde_json::from_value(why).ok()),
         })
         .collect())
 }

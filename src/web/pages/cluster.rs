@@ -165,10 +165,7 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
                 priority: row.priority,
                 asks: told::asks(row.replicas, row.cpu_milli, row.memory_bytes, row.gpus),
                 since: told::when(row.queued_at, now),
-                why: row
-                    .why
-                    .and_then(|why| why.reasons.into_iter().next())
-                    .map_or_else(|| "No worker has looked at it yet.".to_owned(), |reason| reason.message),
+                why: row.not_yet.map_or_else(|| "No worker has looked at it yet.".to_owned(), |not_yet| told::hold(&not_yet)),
             })
             .collect(),
         grants: grants

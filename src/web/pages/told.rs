@@ -4,8 +4,9 @@ use chrono::{DateTime, Utc};
 use trainyard_core::{
     model::{ConditionStatus, Phase, ReplicaPhase, Severity},
     plan::{
+        admit::{Hold, NotYet},
         progress::{Progress, StateFacts, state_sentence},
-        why::Why,
+        why::{self, Why},
         words,
     },
 };
@@ -54,6 +55,8 @@ pub fn replica_tone(phase: ReplicaPhase) -> Tone {
 #[derive(Default)]
 pub struct More<'a> {
     pub progress: Option<&'a Progress>,
+    /// Asked now; left out, what admission said last has to do.
+    pub why: Option<&'a Why>,
     pub attempt: Option<(u32, u32)>,
     pub flags: &'a [&'a str],
     pub since: Option<DateTime<Utc>>,
@@ -69,13 +72,17 @@ pub fn job_sentence(job: &Job, aside: &Aside, more: &More<'_>, now: DateTime<Utc
         seconds_left: None,
         at: job.step_at.unwrap_or(now),
     });
+    let stored = match (more.why, &aside.not_yet) {
+        (None, Some(not_yet)) => waiting_for(job, not_yet, now),
+        _ => None,
+    };
     let facts = StateFacts {
         phase: job.phase,
         since: more.since.unwrap_or_else(|| phase_since(job)),
         ranks_running: u32::try_from(aside.running).unwrap_or(0),
         ranks: u32::try_from(job.replicas).unwrap_or(0),
         progress: more.progress.or(known.as_ref()),
-        why: aside.why.as_ref().filter(|_| !job.phase.is_final()),
+        why: more.why.or(stored.as_ref()),
         attempt: more.attempt,
         outcome: None,
         end: Some(job.message.as_str()).filter(|message| !message.is_empty()),
@@ -84,6 +91,67 @@ pub fn job_sentence(job: &Job, aside: &Aside, more: &More<'_>, now: DateTime<Utc
         flags: more.flags,
     };
     state_sentence(&facts, now)
+}
+
+/// What a list knows of why a job waits.
+pub fn waiting_for(job: &Job, not_yet: &NotYet, now: DateTime<Utc>) -> Option<Why> {
+    if job.phase != Phase::Queued {
+        return None;
+    }
+    let cluster = job.cluster.as_ref().map(|cluster| why::ClusterFacts {
+        name: &cluster.name,
+        exists: true,
+        granted: true,
+        worker: Some(""),
+        worker_seen_at: None,
+    });
+    why::why(
+        &why::Facts {
+            name: &job.name,
+            wanted: job.wanted,
+            phase: job.phase,
+            since: job.queued_at,
+            priority: job.priority,
+            queue_deadline: None,
+            waited_before: chrono::Duration::seconds(job.queued_seconds),
+            backoff: None,
+            suspended: None,
+            team: &job.team.name,
+            team_exists: true,
+            missing_secrets: &[],
+            cluster,
+            candidates: &[],
+            queue: Some(not_yet),
+            attempt: None,
+            stale_since: job.stale_since,
+        },
+        now,
+    )
+}
+
+/// Why a job of a queue does not start yet, in a table's room.
+pub fn hold(not_yet: &NotYet) -> String {
+    let named = |resource: &str| match resource {
+        "cpu" => "processor cores".to_owned(),
+        "gpus" => "GPUs".to_owned(),
+        other => other.to_owned(),
+    };
+    match &not_yet.hold {
+        Hold::NoNodes => "No node of this cluster takes jobs.".to_owned(),
+        Hold::TooBig { shortage } => format!("Asks for more {} than this cluster has.", named(&shortage.resource)),
+        Hold::Backoff { until } => format!("Pauses after a failure, until {}.", words::exact(*until)),
+        Hold::NoRoom { shortage, .. } => format!("Starts next; waits for {}.", named(&shortage.resource)),
+        Hold::Behind { head, .. } => format!("Behind {}, which starts first.", head.name),
+    }
+}
+
+/// Parts of a sentence as a whole one.
+pub fn full(text: &str) -> String {
+    let text = text.trim_end();
+    match text.ends_with(['.', '!', '?']) || text.is_empty() {
+        true => words::sentence(text),
+        false => format!("{}.", words::sentence(text)),
+    }
 }
 
 /// Since when a job is in its phase, as far as its record alone tells.
@@ -103,7 +171,7 @@ pub fn ran_for(job: &Job, now: DateTime<Utc>) -> Option<chrono::Duration> {
 
 /// The answer to "why", unless it only repeats that nobody has looked yet.
 pub fn next_step(why: &Why) -> Option<String> {
-    why.reasons.first().map(|reason| reason.next.clone()).filter(|next| !next.is_empty())
+    why.reasons.first().map(|reason| full(&reason.next)).filter(|next| !next.is_empty())
 }
 
 /// Conditions that hold or can't be told, the worst first. One that is known not to hold is `fine` to `all` only.

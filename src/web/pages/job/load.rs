@@ -83,9 +83,9 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     let number = query.attempt.unwrap_or(job.attempt);
     let rows = attempts_read::replicas(db, &home, number, None, REPLICAS).await?;
     let incarnations = page_reads::incarnations(db, &home, number).await?;
-    let mut aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
     // Asked now, and not what was stored when the queue was last looked at.
-    aside.why = why::answer(state, &scope, id).await?.why;
+    let why = why::answer(state, &scope, id).await?.why;
     let conditions = told::conditions(conditions::of(db, Subject::Job(id)).await?, false, now);
     let log = EventLog::of_job(&home);
     let mut events = events_read::before(db, &log, query.events, EVENTS + 1).await?;
@@ -125,6 +125,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         &aside,
         &told::More {
             progress: progress.as_ref(),
+            why: why.as_ref(),
             attempt: u32::try_from(job.attempt).ok().filter(|number| *number > 0).map(|number| (number, allowed)),
             flags: &flags,
             since: Some(since),
@@ -132,7 +133,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         },
         now,
     );
-    let state = state(job, &aside, post_mortem.as_ref(), sentence.clone(), since, now);
+    let state = state(job, why.as_ref(), post_mortem.as_ref(), sentence.clone(), since, now);
     let shell = Shell {
         title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
         section: Section::Jobs,
@@ -154,7 +155,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         state,
         actions: actions(job, actor.may(job.team.id, TeamRole::Member)),
         conditions,
-        reasons: aside.why.as_ref().map(reasons).unwrap_or_default(),
+        reasons: why.as_ref().map(reasons).unwrap_or_default(),
         post_mortem,
         facts,
         timeline,
@@ -242,13 +243,13 @@ fn told_progress(
 
 fn state(
     job: &Job,
-    aside: &Aside,
+    why: Option<&Why>,
     end: Option<&PostMortem>,
     sentence: String,
     since: DateTime<Utc>,
     now: DateTime<Utc>,
 ) -> State {
-    let (reason, next) = match (end, &aside.why) {
+    let (reason, next) = match (end, why) {
         (Some(end), _) if job.phase == Phase::Failed => (None, Some(end.next.clone())),
         (_, Some(why)) if !job.phase.is_final() => (None, told::next_step(why)),
         _ if job.phase.is_active() || job.phase.is_final() => (None, None),
@@ -354,10 +355,10 @@ fn reasons(why: &Why) -> Vec<Reason> {
         .iter()
         .map(|reason| Reason {
             layer: words::sentence(reason.layer.as_str()),
-            message: reason.message.clone(),
+            message: told::full(&reason.message),
             code: serde_json::to_value(reason.code).ok().and_then(|code| code.as_str().map(str::to_owned)).unwrap_or_default(),
             numbers: reason.numbers.iter().map(|figure| (figure.name.clone(), figure_in_words(figure.value, &figure.unit))).collect(),
-            next: reason.next.clone(),
+            next: told::full(&reason.next),
         })
         .collect()
 }
