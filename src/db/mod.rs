@@ -35,6 +35,7 @@ pub mod logs;
 pub mod metrics;
 pub mod nodes_read;
 pub mod notify;
+pub mod page_reads;
 pub mod partitions;
 pub mod queue;
 pub mod reports;
