@@ -18,6 +18,7 @@ use crate::{
         listen::Listener,
         notify, partitions,
     },
+    examples,
     keys::{KeyError, KeyFile},
     machine::{self, MachineError},
     postgres::{PostgresError, Private},
@@ -26,6 +27,7 @@ use crate::{
         local::{LocalOptions, LocalRuntime},
     },
     telemetry::{self, TelemetryError},
+    web::{self, WebState},
     worker::{Worker, local::Local},
 };
 
@@ -184,11 +186,30 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         loops.spawn(worker.clone().run(stop.clone()));
         loops.spawn(local.run(stop.clone()));
     }
-    let server: Option<tokio::task::JoinHandle<io::Result<()>>> = None;
-    drop(listener);
+    let mut server = None;
+    if let Some(listener) = listener {
+        let state = WebState::new(db.clone(), clock.clone(), keys.clone(), &config, stop.clone());
+        loops.spawn(state.clone().run(stop.clone()));
+        let app = web::router(state);
+        let ending = stop.clone();
+        server = Some(tokio::spawn(async move {
+            axum::serve(
+                listener,
+                app.into_make_service_with_connect_info::<std::net::SocketAddr>(),
+            )
+            .with_graceful_shutdown(ending.cancelled_owned())
+            .await
+        }));
+    }
     if let Some(welcome) = &welcome {
         greet(&config, &db, welcome, clock.now()).await?;
     }
+    if parts.examples
+        && let Some(welcome) = &welcome
+    {
+        loops.spawn(examples::show(config.clone(), db.clone(), welcome.first, stop.clone()));
+    }
+
     stop.cancelled().await;
     tracing::info!("stopping; jobs go on");
     if let Some(server) = server

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod db;
 pub mod doctor;
+pub mod examples;
 pub mod hub;
 pub mod keys;
 pub mod logs;

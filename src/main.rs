@@ -9,7 +9,8 @@ use clap::Parser;
 use trainyard::{
     app::{self, AppError},
     backup::{self, BackupError},
-    cli::{BackupArgs, Cli, ClientCommand, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
+    cli::{BackupArgs, Cli, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
+    client::{self, ClientCommand},
     config::{self, Config, ConfigError, Database, Environment, Output, ServerArgs},
     db::Db,
     doctor,
@@ -81,8 +82,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     }
 }
 
-// The commands whose rooms are not built yet. Each is to call its room and nothing else.
-
 fn up(args: UpArgs) -> Result<ExitCode, Failure> {
     let config = settle(&args.settings)?;
     run_app(app::up(config, args.examples))
@@ -97,7 +96,8 @@ fn work(args: ServerArgs) -> Result<ExitCode, Failure> {
 }
 
 fn openapi() -> Result<ExitCode, Failure> {
-    Err(Failure::NotInThisBuild("openapi"))
+    print(&(trainyard::web::openapi().to_pretty_json().map_err(io::Error::other)? + "\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
@@ -106,8 +106,8 @@ fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
 }
 
 fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
-    command.client().resolve(&Environment::read())?;
-    Err(Failure::NotInThisBuild("submit and its like"))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(client::run(command, &Environment::read())))
 }
 
 fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
