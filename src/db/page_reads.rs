@@ -317,3 +317,47 @@ pub struct Named {
     pub name: String,
     pub phase: String,
 }
+
+/// An event with its actor's name.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub seq: i64,
+    pub at: DateTime<Utc>,
+    pub kind: String,
+    /// `None`: Trainyard itself.
+    pub actor: Option<String>,
+    pub message: String,
+    pub data: serde_json::Value,
+}
+
+/// Events of a job that the scope was found to see, before a number, the newest first.
+pub async fn job_events(db: &Db, home: &Home, before: Option<i64>, limit: i64) -> Result<Vec<Event>, DbError> {
+    events(db, &home.class, home.id.0, before, limit).await
+}
+
+/// Events of a node or a cluster that the scope was found to see, the newest first.
+pub async fn installation_events(db: &Db, owner: uuid::Uuid, limit: i64) -> Result<Vec<Event>, DbError> {
+    events(db, "installation", owner, None, limit).await
+}
+
+async fn events(
+    db: &Db,
+    class: &str,
+    owner: uuid::Uuid,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<Event>, DbError> {
+    Ok(sqlx::query_as!(
+        Event,
+        r#"/* page_reads::events */
+        select e.seq, e.at, e.kind, u.name as "actor?", e.message, e.data
+        from events e left join users u on u.id = e.actor_id
+        where e.class = $1 and e.owner_id = $2 and ($3::bigint is null or e.seq < $3) order by e.seq desc limit $4"#,
+        class,
+        owner,
+        before,
+        limit
+    )
+    .fetch_all(&db.pool)
+    .await?)
+}

@@ -20,7 +20,6 @@ use crate::{
         clusters_read::{self, Cluster},
         conditions,
         events::Subject,
-        events_read::{self, EventLog},
         page_reads,
     },
     web::{
@@ -97,7 +96,7 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
     let waiting = page_reads::queue(db, scope, &cluster, QUEUE).await?;
     let grants = clusters_read::grants(db, scope, id).await?;
     let conditions = told::conditions(conditions::of(db, Subject::Cluster(id)).await?, false, now);
-    let events = events_read::before(db, &EventLog::of_installation(id.0), None, EVENTS).await?;
+    let events = page_reads::installation_events(db, id.0, EVENTS).await?;
     let (tone, word) = clusters::state_of(&cluster, now);
     let sentence = format!(
         "{word}, {} of {} ready, {}, {} waiting",

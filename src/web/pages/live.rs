@@ -18,7 +18,7 @@ use trainyard_core::model::{ClusterId, JobId, NodeId};
 
 use super::{cluster, found, job, jobs as job_list, node};
 use crate::{
-    db::{DbError, page_reads},
+    db::page_reads,
     hub::frame,
     web::{
         Error, WebState,
@@ -346,7 +346,7 @@ mod tests {
     fn a_job_that_is_gone_reloads_the_page_and_a_database_that_is_away_does_not() {
         let mut sent = Sent::default();
         assert!(sent.excuse(&Error::not_found("job", "x")).is_some() && sent.over);
-        let away = DbError::Inconsistent { table: "jobs", key: String::new(), what: String::new() };
+        let away = crate::db::DbError::Inconsistent { table: "jobs", key: String::new(), what: String::new() };
         assert!(Sent::default().excuse(&away.into()).is_none());
     }
 }

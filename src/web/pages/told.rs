@@ -12,7 +12,11 @@ use trainyard_core::{
 };
 
 use super::view::{Condition, EventRow, Tone, When};
-use crate::db::{conditions, events_read::Event, jobs_read::Job, page_reads::Aside};
+use crate::db::{
+    conditions,
+    jobs_read::Job,
+    page_reads::{Aside, Event},
+};
 
 pub fn when(at: DateTime<Utc>, now: DateTime<Utc>) -> When {
     When::new(words::relative(at, now), at)
@@ -231,7 +235,7 @@ pub fn event(row: Event, now: DateTime<Utc>) -> EventRow {
         at: when(row.at, now),
         message: row.message,
         kind: row.kind,
-        actor: row.actor.map(|actor| actor.name),
+        actor: row.actor,
     }
 }
 

@@ -18,7 +18,6 @@ use crate::{
     db::{
         DbError, attempts_read, conditions,
         events::Subject,
-        events_read::{self, EventLog},
         jobs_read::{self, Job},
         logs, metrics,
         page_reads::{self, Aside},
@@ -87,8 +86,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     // Asked now, and not what was stored when the queue was last looked at.
     let why = why::answer(state, &scope, id).await?.why;
     let conditions = told::conditions(conditions::of(db, Subject::Job(id)).await?, false, now);
-    let log = EventLog::of_job(&home);
-    let mut events = events_read::before(db, &log, query.events, EVENTS + 1).await?;
+    let mut events = page_reads::job_events(db, &home, query.events, EVENTS + 1).await?;
     let more_events = (events.len() as i64 > EVENTS).then(|| {
         events.truncate(EVENTS as usize);
         let last = events.last().map_or(0, |event| event.seq);
@@ -133,7 +131,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         },
         now,
     );
-    let state = state(job, why.as_ref(), post_mortem.as_ref(), sentence.clone(), since, now);
+    let told_state = state_of(job, why.as_ref(), post_mortem.as_ref(), sentence.clone(), since, now);
     let shell = Shell {
         title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
         section: Section::Jobs,
@@ -152,7 +150,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         shell,
         id: id.to_string(),
         name: job.name.clone(),
-        state,
+        state: told_state,
         actions: actions(job, actor.may(job.team.id, TeamRole::Member)),
         conditions,
         reasons: why.as_ref().map(reasons).unwrap_or_default(),
@@ -241,7 +239,7 @@ fn told_progress(
     progress(&steps, job.total_steps.and_then(|total| u64::try_from(total).ok()), now)
 }
 
-fn state(
+fn state_of(
     job: &Job,
     why: Option<&Why>,
     end: Option<&PostMortem>,

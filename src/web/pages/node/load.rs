@@ -12,9 +12,9 @@ use crate::{
     db::{
         Db, DbError, Scope, conditions,
         events::Subject,
-        events_read::{self, Event, EventLog},
         metrics,
         nodes_read::{self, Node, NodeReplica},
+        page_reads::{self, Event},
     },
     web::pages::{
         clusters, nodes, told,
@@ -32,7 +32,7 @@ pub async fn load(db: &Db, scope: &Scope, id: NodeId, query: &NodeQuery, now: Da
     let node = nodes_read::get(db, scope, id).await?;
     let replicas = nodes_read::replicas(db, scope, &node, RUNNING).await?;
     let rows = conditions::of(db, Subject::Node(id)).await?;
-    let mut events = events_read::before(db, &EventLog::of_installation(id.0), None, CHANGES).await?;
+    let mut events = page_reads::installation_events(db, id.0, CHANGES).await?;
     let (range, label, span) = measures::range(query.range.as_deref());
     let since = now - span;
     let selection = metrics::Selection { since: Some(since), ..metrics::Selection::default() };
