@@ -169,12 +169,18 @@ impl Testbed {
             })?;
             for node in NODES {
                 self.await_ready(&client, node, Duration::from_secs(90)).await?;
+                node::start_firewall(&self.setting(), node)?;
             }
             say("both nodes are Ready");
             self.control().start(kube_proxy::program(&self.setting(), CONTROL)?)?;
             profiles::install(self, &client, say).await?;
         }
         load::nodes::create(&client, self.options.fake_nodes).await?;
+        // What ended while the rest came up would be missed much later, as an odd failure of some test.
+        if let Some((space, program)) = self.missing().into_iter().next() {
+            let tail = Space::new(&space, self.layout.space_dir(&space)).log_tail(&program);
+            return Err(Error::Refused(format!("{program} on {space} ended:\n{tail}")));
+        }
         let record = Record {
             options: self.options.clone(),
             bin: self.built.bin.clone(),
@@ -327,12 +333,13 @@ impl Testbed {
         let setting = self.setting();
         if !space.alive() {
             guard::revive(self.layout, name)?;
-            return node::up(&setting, name, &self.built.store);
+            node::up(&setting, name, &self.built.store)?;
+            return node::start_firewall(&setting, name);
         }
         node::start_runtime(&space)?;
         space.start(crate::components::kubelet::program(&setting, name)?)?;
         space.start(kube_proxy::program(&setting, name)?)?;
-        space.start(crate::components::kube_router::program(&setting, name))
+        node::start_firewall(&setting, name)
     }
 
     /// Ends the instance and waits until nothing is left.

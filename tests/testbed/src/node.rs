@@ -29,8 +29,12 @@ pub fn up(setting: &Setting, node: &str, images: &Path) -> Result<()> {
     mounts(layout, &space)?;
     start_runtime(&space)?;
     space.start(kubelet::program(setting, node)?)?;
-    space.start(kube_proxy::program(setting, node)?)?;
-    space.start(kube_router::program(setting, node))
+    space.start(kube_proxy::program(setting, node)?)
+}
+
+/// The firewall ends at once unless its node is known to the API server, so it starts after the kubelet has said so.
+pub fn start_firewall(setting: &Setting, node: &str) -> Result<()> {
+    space(setting.layout, node).start(kube_router::program(setting, node))
 }
 
 /// Starts containerd and waits until it answers.

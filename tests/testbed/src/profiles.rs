@@ -26,14 +26,15 @@ impl Profile {
     fn manifests(self) -> &'static [&'static str] {
         match self {
             Profile::Bare => &["local-path", "metrics-server"],
-            // JobSet before Trainer, which looks for it once, at its start.
+            // JobSet before Trainer, which looks for it once, at its start. Kueue after every Deployment, since none can be made while
+            // its webhook is installed and not yet up.
             Profile::V1 => &[
                 "local-path",
                 "metrics-server",
                 "training-operator",
                 "jobset",
-                "kueue",
                 "trainer",
+                "kueue",
                 "trainer-runtime",
             ],
             Profile::Mpi2 => &["local-path", "metrics-server", "training-operator", "mpi-operator"],
@@ -44,14 +45,11 @@ impl Profile {
 /// Installs a profile and waits until its operators answer.
 pub async fn install(testbed: &Testbed, client: &Client, say: &dyn Fn(&str)) -> Result<()> {
     let profile = testbed.options.profile;
-    for name in profile.manifests().iter().filter(|n| **n != "trainer-runtime") {
-        apply(testbed, name)?;
+    // Trainer's webhook judges the runtime, and is not up at once: hence the retries.
+    for name in profile.manifests() {
+        retry(name, || async { apply(testbed, name) }).await?;
     }
     await_deployments(client).await?;
-    if profile.manifests().contains(&"trainer-runtime") {
-        // Its webhook judges runtimes, so it must be up before the first.
-        retry("the trainer's webhook", || async { apply(testbed, "trainer-runtime") }).await?;
-    }
     if profile == Profile::V1 {
         retry("Kueue's webhook", || try_deployment(client.clone())).await?;
     }
@@ -143,7 +141,7 @@ async fn retry<F: Future<Output = Result<()>>>(what: &str, attempt: impl Fn() ->
     loop {
         match attempt().await {
             Ok(()) => return Ok(()),
-            Err(error) if started.elapsed() > Duration::from_secs(60) => {
+            Err(error) if started.elapsed() > Duration::from_secs(120) => {
                 return Err(Error::Timeout {
                     what: what.into(),
                     after: started.elapsed(),

@@ -33,6 +33,9 @@ pub fn program(setting: &Setting, node: &str) -> Result<Program> {
         "evictionHard": {"memory.available": "1%", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "podLogsDir": "/var/log/pods",
+        // Operators write their webhook's certificate to a Secret that they have mounted; with the usual minute between looks, installing
+        // four of them would be minutes of waiting.
+        "syncFrequency": "4s",
         "maxPods": 110,
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
