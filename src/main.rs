@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trainyard::{
     app::{self, AppError},
     backup::{self, BackupError},
@@ -116,6 +117,10 @@ fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
 
 /// The program as a server: on all cores, until it is told to stop.
 fn run_app(app: impl Future<Output = Result<(), AppError>>) -> Result<ExitCode, Failure> {
+    // Each follower of a log takes a file. A limit that can't be raised is what `doctor` tells about.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(app)?;
     // What is left are waits on other processes and reads that nobody waits for.
@@ -132,7 +137,9 @@ fn migrate(args: ServerArgs) -> Result<ExitCode, Failure> {
             Database::Given(url) => Db::lazy(config::database_options(url)?, 2).migrate().await?,
             Database::Private(settings) => {
                 let reached = postgres::reach(settings).await?;
-                let migrated = Db::lazy(reached.connect_options(), 2).migrate().await;
+                let db = Db::lazy(reached.connect_options(), 2);
+                let migrated = db.migrate().await;
+                db.close().await;
                 reached.leave().await?;
                 migrated?;
             }
