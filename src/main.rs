@@ -111,7 +111,7 @@ fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
 }
 
 fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    Ok(trainyard::shim::run(args.into_iter()))
+    Ok(trainyard::shim::run(args))
 }
 
 /// The program as a server: on all cores, until it is told to stop.

@@ -7,11 +7,7 @@
 use std::{collections::HashMap, future::Future, hash::BuildHasher, time::Duration};
 
 use askama::Template;
-use axum::{
-    body::Bytes,
-    extract::State,
-    response::Response,
-};
+use axum::{body::Bytes, extract::State, response::Response};
 use serde_json::json;
 use tokio::sync::mpsc;
 use trainyard_core::model::{ClusterId, JobId, NodeId};
@@ -39,8 +35,16 @@ const HEARTBEAT: u32 = 15;
 /// What a look found.
 enum Look {
     /// Pieces of the page: id and markup.
-    Pieces { title: String, pieces: Vec<(&'static str, String)>, last: bool },
-    Rows { title: String, summary: String, rows: Vec<(String, String)> },
+    Pieces {
+        title: String,
+        pieces: Vec<(&'static str, String)>,
+        last: bool,
+    },
+    Rows {
+        title: String,
+        summary: String,
+        rows: Vec<(String, String)>,
+    },
     Gone,
 }
 
@@ -79,7 +83,11 @@ pub async fn job(
                 ("events", page.as_events().render()),
                 ("actions", page.as_actions().render()),
             ]);
-            Ok(Look::Pieces { title: page.shell.title, pieces, last })
+            Ok(Look::Pieces {
+                title: page.shell.title,
+                pieces,
+                last,
+            })
         }
     };
     Ok(follow(&state, pulse, look))
@@ -101,7 +109,11 @@ pub async fn jobs(
                 let id = row.id.clone();
                 Some((id, job_list::JobRowFragment { row }.render().ok()?))
             });
-            Ok(Look::Rows { title: page.shell.title, rows: rows.collect(), summary: page.summary })
+            Ok(Look::Rows {
+                title: page.shell.title,
+                rows: rows.collect(),
+                summary: page.summary,
+            })
         }
     };
     // A list has no one record that changes with it; it is read again every other look.
@@ -137,7 +149,11 @@ pub async fn node(
                 ("plots", page.as_plots().render()),
                 ("events", page.as_events().render()),
             ]);
-            Ok(Look::Pieces { title: page.shell.title, pieces, last })
+            Ok(Look::Pieces {
+                title: page.shell.title,
+                pieces,
+                last,
+            })
         }
     };
     Ok(follow(&state, every(5), look))
@@ -150,7 +166,11 @@ pub async fn cluster(
     PathOf(id): PathOf<ClusterId>,
 ) -> Result<Response, Error> {
     let scope = asker.scope();
-    found("cluster", id, crate::db::clusters_read::get(&state.db, &scope, id).await)?;
+    found(
+        "cluster",
+        id,
+        crate::db::clusters_read::get(&state.db, &scope, id).await,
+    )?;
     let source = state.clone();
     let look = move || {
         let (state, scope) = (source.clone(), scope.clone());
@@ -162,7 +182,11 @@ pub async fn cluster(
                 ("queue", page.as_queue().render()),
                 ("events", page.as_events().render()),
             ]);
-            Ok(Look::Pieces { title: page.shell.title, pieces, last: false })
+            Ok(Look::Pieces {
+                title: page.shell.title,
+                pieces,
+                last: false,
+            })
         }
     };
     Ok(follow(&state, every(3), look))
@@ -178,7 +202,10 @@ fn every(looks: u32) -> impl FnMut() -> std::future::Ready<Result<String, Error>
 }
 
 fn pieces<const N: usize>(rendered: [(&'static str, askama::Result<String>); N]) -> Vec<(&'static str, String)> {
-    rendered.into_iter().filter_map(|(id, html)| Some((id, html.ok()?))).collect()
+    rendered
+        .into_iter()
+        .filter_map(|(id, html)| Some((id, html.ok()?)))
+        .collect()
 }
 
 /// Looks as long as the reader stays.
@@ -290,7 +317,10 @@ impl Sent {
             }
             Look::Rows { title, summary, rows } => {
                 self.title(&title, &mut messages);
-                let rows: Vec<_> = rows.into_iter().map(|(id, html)| json!({ "id": id, "html": html })).collect();
+                let rows: Vec<_> = rows
+                    .into_iter()
+                    .map(|(id, html)| json!({ "id": id, "html": html }))
+                    .collect();
                 let rows = json!({ "summary": summary, "rows": rows }).to_string();
                 if self.is_new("rows", &rows) {
                     messages.push(frame::of_json(None, "rows", &rows));
@@ -322,7 +352,11 @@ mod tests {
     use super::*;
 
     fn look(state: &str, last: bool) -> Look {
-        Look::Pieces { title: "t".into(), pieces: vec![("state", state.into()), ("facts", "same".into())], last }
+        Look::Pieces {
+            title: "t".into(),
+            pieces: vec![("state", state.into()), ("facts", "same".into())],
+            last,
+        }
     }
 
     #[test]
@@ -332,7 +366,10 @@ mod tests {
         assert_eq!(sent.messages(look("<p>a</p>", false)).len(), 0);
         let messages = sent.messages(look("<p>\nb</p>", false));
         assert_eq!(messages.len(), 1);
-        assert_eq!(&messages[0][..], b"event: patch\ndata: {\"id\":\"state\",\"html\":\"<p>\\nb</p>\"}\n\n");
+        assert_eq!(
+            &messages[0][..],
+            b"event: patch\ndata: {\"id\":\"state\",\"html\":\"<p>\\nb</p>\"}\n\n"
+        );
     }
 
     #[test]
@@ -346,7 +383,11 @@ mod tests {
     fn a_job_that_is_gone_reloads_the_page_and_a_database_that_is_away_does_not() {
         let mut sent = Sent::default();
         assert!(sent.excuse(&Error::not_found("job", "x")).is_some() && sent.over);
-        let away = crate::db::DbError::Inconsistent { table: "jobs", key: String::new(), what: String::new() };
+        let away = crate::db::DbError::Inconsistent {
+            table: "jobs",
+            key: String::new(),
+            what: String::new(),
+        };
         assert!(Sent::default().excuse(&away.into()).is_none());
     }
 }

@@ -260,11 +260,11 @@ impl Testbed {
     pub async fn await_ready(&self, client: &Client, node: &str, within: Duration) -> Result<Duration> {
         let nodes: Api<Node> = Api::all(client.clone());
         let started = Instant::now();
-        while !nodes
+        while nodes
             .get_opt(node)
             .await
             .doing("cannot read a node")?
-            .is_some_and(|n| condition(&n, "Ready") == "True")
+            .is_none_or(|n| condition(&n, "Ready") != "True")
         {
             if started.elapsed() > within {
                 let last = format!(":\n{}", self.node(node).log_tail("kubelet"));

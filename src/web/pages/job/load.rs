@@ -477,7 +477,7 @@ fn told_post_mortem(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMort
     PostMortemView {
         attempt: end.attempt,
         summary: end.summary.clone(),
-        code: serde_json::to_value(&end.reason)
+        code: serde_json::to_value(end.reason)
             .ok()
             .and_then(|code| code.as_str().map(str::to_owned))
             .unwrap_or_default(),
