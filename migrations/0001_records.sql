@@ -226,6 +226,7 @@ create table jobs (
     ended_at timestamptz,
     stale_since timestamptz,
     deleted_at timestamptz,
+    volumes_gone_at timestamptz,
     check ((ended_at is not null) = (phase in ('succeeded', 'failed', 'cancelled'))),
     check ((origin is null) = (origin_job_id is null))
 );
@@ -243,12 +244,11 @@ comment on column jobs.not_before is 'Between attempts: not admitted before this
 comment on column jobs.stale_since is 'The third field of a job''s state: null is fresh.';
 create index jobs_team on jobs (team_id, id desc) where deleted_at is null;
 create index jobs_owner on jobs (owner_id, id desc) where deleted_at is null;
-create index jobs_open on jobs (phase, team_id, id desc)
-    where phase in ('queued', 'starting', 'running', 'stopping', 'suspended') and deleted_at is null;
+create index jobs_phase on jobs (team_id, phase, id desc) where deleted_at is null;
 create index jobs_queue on jobs (cluster_id, priority desc, queued_at, id) where phase = 'queued';
 create index jobs_active on jobs (cluster_id, id) where phase in ('starting', 'running', 'stopping');
 create index jobs_labels on jobs using gin (labels jsonb_path_ops) where labels <> '{}';
-create index jobs_failed on jobs (team_id, id desc) where phase = 'failed' and deleted_at is null;
+create index jobs_hidden on jobs (cluster_id, id) where deleted_at is not null and volumes_gone_at is null;
 
 create table attempts (
     id uuid primary key,
@@ -267,10 +267,14 @@ create table attempts (
     running_at timestamptz,
     stopping_at timestamptz,
     ended_at timestamptz,
+    checkpoint_asked_at timestamptz,
+    stop_asked_at timestamptz,
     output_stored_at timestamptz,
     released_at timestamptz,
     last_step bigint,
     kept_step bigint,
+    first_failure jsonb,
+    code integer,
     post_mortem jsonb,
     unique (job_id, number),
     check ((outcome is not null) = (phase = 'ended')),
@@ -279,9 +283,11 @@ create table attempts (
 comment on column attempts.stop_cause is 'Why it was asked to end: cancel, suspend, a deadline, a replica''s failure. Set once.';
 comment on column attempts.output_stored_at is 'Every byte of output is in log_chunks; only then may the runtime release it.';
 comment on column attempts.last_step is 'The last step seen; kept_step: the one of its last checkpoint. Between them lies what was lost.';
+comment on column attempts.first_failure is 'Which rank failed first, and how sure that is.';
+comment on column attempts.code is 'The status that the restart policy looks at: the first failure''s exit code, 128 + signal for a signal.';
 comment on column attempts.post_mortem is 'Frozen when the attempt ended badly.';
 create index attempts_open on attempts (cluster_id) where phase <> 'ended';
-create index attempts_unreleased on attempts (cluster_id) where released_at is null;
+create index attempts_unreleased on attempts (cluster_id, id) where released_at is null;
 
 create table replicas (
     attempt_id uuid not null references attempts (id) on delete cascade,
@@ -298,6 +304,7 @@ create table replicas (
     exit_code integer,
     exit_signal integer,
     oom boolean not null default false,
+    exit_unknown boolean not null default false,
     started_at timestamptz,
     ended_at timestamptz,
     last_output_at timestamptz,
@@ -374,13 +381,16 @@ create table secrets (
 comment on column secrets.ciphertext is 'A JSON object of key to value, sealed with the row''s id as associated data. Write-only through the API.';
 
 create table code_archives (
-    digest text primary key check (digest ~ '^sha256:[0-9a-f]{64}$'),
+    digest text not null check (digest ~ '^sha256:[0-9a-f]{64}$'),
     team_id uuid not null references teams (id) on delete cascade,
     bytes bigint not null check (bytes >= 0),
     data bytea not null,
     created_by uuid not null references users (id),
-    created_at timestamptz not null
+    created_at timestamptz not null,
+    primary key (team_id, digest)
 );
+
+comment on table code_archives is 'Uploaded code by content. Two teams that upload the same bytes have a row each, so neither sees the other''s.';
 
 create table checks (
     id uuid primary key,

@@ -158,7 +158,9 @@ pub async fn of_subject(db: &Db, key: SubjectKey, after: i64, limit: i64) -> Res
     if after > 0 && rows.first().is_some_and(|row| row.seq > after + 1) {
         return Ok(Events::Reset);
     }
-    Ok(Events::Next(rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?))
+    Ok(Events::Next(
+        rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?,
+    ))
 }
 
 /// The number of a subject's newest event; 0: none.
@@ -199,7 +201,11 @@ pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(E
     .await?;
     let full = rows.len() as i64 >= limit;
     let rows: Vec<EventRow> = rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?;
-    let reached = rows.last().filter(|_| full).and_then(|row| row.position).unwrap_or(ends.feed_position);
+    let reached = rows
+        .last()
+        .filter(|_| full)
+        .and_then(|row| row.position)
+        .unwrap_or(ends.feed_position);
     Ok((Events::Next(rows), reached))
 }
 
@@ -268,4 +274,27 @@ pub async fn note_pruned(db: &Db, class: &str, owners: &[Uuid]) -> Result<(), Db
     .execute(&db.pool)
     .await?;
     Ok(())
+}
+
+/// A subject's events before a number, the newest first: what pages of its history show.
+pub async fn of_subject_before(
+    db: &Db,
+    key: SubjectKey,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<EventRow>, DbError> {
+    let rows = sqlx::query_as!(
+        RawEvent,
+        r#"/* feed::of_subject_before */
+        select owner_kind, owner_id, seq, team_id, at, kind, actor_id, message, data, feed_position
+        from events where class = $1 and owner_id = $2 and ($3::bigint is null or seq < $3)
+        order by seq desc limit $4"#,
+        key.class,
+        key.id(),
+        before,
+        limit
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    rows.into_iter().map(EventRow::try_from).collect()
 }

@@ -100,3 +100,16 @@ pub async fn release(db: &Db, holding: &Holding, now: DateTime<Utc>) -> Result<(
     .await?;
     Ok(())
 }
+
+/// Since when somebody holds the work without a break; `None`: nobody does now.
+pub async fn since(db: &Db, kind: &str, subject: Uuid, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, DbError> {
+    Ok(sqlx::query_scalar!(
+        r#"/* holdings::since */
+        select min(acquired_at) from holdings where kind = $1 and subject_id = $2 and expires_at > $3"#,
+        kind,
+        subject,
+        now
+    )
+    .fetch_one(&db.pool)
+    .await?)
+}

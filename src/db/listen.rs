@@ -53,7 +53,9 @@ impl Listener {
 
 async fn listen(db: &Db, channels: &[&str], sender: &broadcast::Sender<Wake>) {
     let options = db.pool.connect_options();
-    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with((*options).clone());
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .connect_lazy_with((*options).clone());
     loop {
         if let Err(error) = listen_once(&pool, channels, sender).await {
             tracing::debug!(%error, "the connection for wake-ups is gone; making another");

@@ -78,7 +78,11 @@ pub async fn append(
     let mut values = Vec::new();
     for (number, (key, points)) in (0i32..).zip(series) {
         attempts.push(key.attempt);
-        roles.push(key.replica.as_ref().map_or(String::new(), |replica| replica.role.clone()));
+        roles.push(
+            key.replica
+                .as_ref()
+                .map_or(String::new(), |replica| replica.role.clone()),
+        );
         indices.push(key.replica.as_ref().map_or(0, |replica| replica.index as i32));
         names.push(key.name.clone());
         for point in points {

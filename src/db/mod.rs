@@ -9,15 +9,48 @@ use std::{collections::BTreeMap, time::Duration};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
+pub mod access;
+pub mod attempts;
+pub mod attempts_read;
+pub mod audit;
+pub mod checks;
+pub mod clusters;
+pub mod clusters_read;
+pub mod code;
+pub mod code_uploads;
+pub mod conditions;
 pub mod events;
 pub mod feed;
+pub mod first_start;
+pub mod grants;
 pub mod holdings;
+pub mod installation;
+pub mod jobs;
+pub mod jobs_create;
+pub mod jobs_list;
+pub mod jobs_read;
+pub mod jobs_wish;
 pub mod listen;
 pub mod logs;
 pub mod metrics;
+pub mod nodes_read;
 pub mod notify;
+pub mod page_reads;
 pub mod partitions;
+pub mod queue;
+pub mod reports;
+pub mod secret_values;
+pub mod secrets;
+pub mod sessions;
+pub mod steps;
 pub mod tasks;
+pub mod teams;
+pub mod tokens;
+pub mod usage;
+pub mod usage_read;
+pub mod users;
+pub mod why_facts;
+pub mod workers;
 
 pub use sqlx::postgres::PgConnectOptions;
 
@@ -55,6 +88,11 @@ impl Db {
 
     pub async fn migrate(&self) -> Result<(), sqlx::migrate::MigrateError> {
         MIGRATOR.run(&self.pool).await
+    }
+
+    /// Ends every connection once its statement is over.
+    pub async fn close(&self) {
+        self.pool.close().await;
     }
 
     pub fn pool(&self) -> &PgPool {
@@ -129,6 +167,37 @@ impl From<sqlx::Error> for DbError {
 }
 
 impl DbError {
+    /// The same error for another one who waited for the same statement; its source can't be copied.
+    pub fn again(&self) -> Self {
+        let words = sqlx::Error::Protocol(self.to_string());
+        match self {
+            DbError::Unavailable(_) => DbError::Unavailable(words),
+            DbError::Constraint { constraint, .. } => DbError::Constraint {
+                constraint: constraint.clone(),
+                source: words,
+            },
+            DbError::Fenced => DbError::Fenced,
+            DbError::Stale => DbError::Stale,
+            DbError::NotFound => DbError::NotFound,
+            DbError::Inconsistent { table, key, what } => DbError::Inconsistent {
+                table,
+                key: key.clone(),
+                what: what.clone(),
+            },
+            DbError::Other(_) => DbError::Other(words),
+        }
+    }
+
+    /// Two transactions met and this one was undone: trying the same again at once will do.
+    pub fn is_collision(&self) -> bool {
+        match self {
+            DbError::Unavailable(sqlx::Error::Database(error)) => {
+                matches!(error.code().as_deref(), Some("40001" | "40P01"))
+            }
+            _ => false,
+        }
+    }
+
     /// Trying the same again later may work.
     pub fn is_passing(&self) -> bool {
         matches!(self, DbError::Unavailable(_))

@@ -73,16 +73,31 @@ pub async fn poke(
     machine: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<(), DbError> {
+    poke_all(tx, kind, &[subject], machine, now).await
+}
+
+/// Asks for a look at each of many subjects. Sorted, so that two of these can't wait for each other.
+pub async fn poke_all(
+    tx: &mut PgConnection,
+    kind: TaskKind,
+    subjects: &[Uuid],
+    machine: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<(), DbError> {
+    let mut subjects = subjects.to_vec();
+    subjects.sort_unstable();
+    subjects.dedup();
     sqlx::query!(
-        r#"/* tasks::poke */
-        insert into tasks (kind, subject_id, machine_id, wake_at, created_at) values ($1, $2, $3, $4, $4)
+        r#"/* tasks::poke_all */
+        insert into tasks (kind, subject_id, machine_id, wake_at, created_at)
+        select $1, subject, $3, $4, $4 from unnest($2::uuid[]) as t (subject)
         on conflict (kind, subject_id) do update set
             pokes = tasks.pokes + 1,
-            machine_id = excluded.machine_id,
+            machine_id = coalesce(excluded.machine_id, tasks.machine_id),
             wake_at = case when tasks.lease_token is null or tasks.wake_at <= $4 then least(tasks.wake_at, $4)
                            else tasks.wake_at end"#,
         kind.as_str(),
-        subject,
+        &subjects,
         machine,
         now
     )

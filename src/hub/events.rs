@@ -146,7 +146,13 @@ fn subscribe(inner: &Arc<Inner>, source: Source) -> Subscription<Item> {
     }
     let (channel, ready) = Channel::new(inner.limits);
     let subscription = channel.subscribe();
-    let reader = read(inner.clone(), source, channel.sender.clone(), channel.wake.clone(), ready);
+    let reader = read(
+        inner.clone(),
+        source,
+        channel.sender.clone(),
+        channel.wake.clone(),
+        ready,
+    );
     events.insert(source, channel);
     drop(events);
     tokio::spawn(reader);
@@ -242,7 +248,10 @@ impl Follower {
                     Err(error) => {
                         tracing::warn!(%error, "a live view of events ends: they can't be read");
                         let words = json!({"message": "events can't be read now; reconnect to go on"});
-                        self.sender.send(frame::of_json(None, "failed", &words.to_string())).await.ok();
+                        self.sender
+                            .send(frame::of_json(None, "failed", &words.to_string()))
+                            .await
+                            .ok();
                         return;
                     }
                 }

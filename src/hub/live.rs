@@ -203,7 +203,10 @@ impl Live {
 
     fn take(&mut self, moved: Vec<StreamRow>, pieces: Vec<(StreamId, Piece)>) {
         for row in &moved {
-            let stream = self.streams.entry(row.id).or_insert_with(|| LiveStream::new(row, Cutter::new(0, 0)));
+            let stream = self
+                .streams
+                .entry(row.id)
+                .or_insert_with(|| LiveStream::new(row, Cutter::new(0, 0)));
             stream.row = Arc::new(row.clone());
             self.see(row);
         }
@@ -261,8 +264,13 @@ impl Live {
         let mut data = Vec::new();
         let mut parts = Vec::new();
         for row in moved {
-            let Some(stream) = self.streams.get_mut(&row.id) else { continue };
-            let Some(run) = stream.cutter.unfinished().filter(|run| run.end > stream.shown && run.size() <= PARTIAL)
+            let Some(stream) = self.streams.get_mut(&row.id) else {
+                continue;
+            };
+            let Some(run) = stream
+                .cutter
+                .unfinished()
+                .filter(|run| run.end > stream.shown && run.size() <= PARTIAL)
             else {
                 continue;
             };

@@ -269,14 +269,18 @@ impl Follower {
         lines: &live::Lines,
         subscription: &mut Subscription<live::Item>,
     ) -> Result<(), Gone> {
-        let Some(first) = self.message(lines) else { return Ok(()) };
+        let Some(first) = self.message(lines) else {
+            return Ok(());
+        };
         if first.len() >= TOGETHER || subscription.receiver.is_empty() {
             return self.send(first).await;
         }
         let mut together = first.to_vec();
         while together.len() < TOGETHER {
             // Anything but lines is rare; it is met again by the loop, through the same way.
-            let Ok(item) = subscription.receiver.try_recv() else { break };
+            let Ok(item) = subscription.receiver.try_recv() else {
+                break;
+            };
             match &*item {
                 live::Item::Lines(lines) => together.extend_from_slice(&self.message(lines).unwrap_or_default()),
                 live::Item::TooMuch | live::Item::End => {
@@ -335,6 +339,11 @@ impl Follower {
             }
         }
         let id = self.position.to_string();
-        self.send(frame::of_json(Some(&id), "skipped", &json!({"bytes": bytes}).to_string())).await
+        self.send(frame::of_json(
+            Some(&id),
+            "skipped",
+            &json!({"bytes": bytes}).to_string(),
+        ))
+        .await
     }
 }

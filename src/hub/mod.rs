@@ -117,7 +117,12 @@ impl<T> Subscription<T> {
 
 impl Hub {
     /// Starts following. `listener` hears [`notify::LOGS`] and [`notify::EVENTS`].
-    pub fn start(db: &Db, listener: &Listener, now: Now, limits: Limits, stop: CancellationToken) -> Self {
+    pub fn start(db: &Db, listener: &Listener, now: Now, stop: CancellationToken) -> Self {
+        Self::with_limits(db, listener, now, Limits::default(), stop)
+    }
+
+    /// The same, with other limits.
+    pub fn with_limits(db: &Db, listener: &Listener, now: Now, limits: Limits, stop: CancellationToken) -> Self {
         let hub = Self {
             inner: Arc::new(Inner {
                 db: db.clone(),
@@ -150,7 +155,8 @@ impl Inner {
                     let ids = payload.split(',').filter_map(|id| Uuid::try_parse(id).ok());
                     if channel == notify::LOGS {
                         let logs = lock(&self.logs);
-                        ids.filter_map(|id| logs.get(&JobId(id))).for_each(|channel| channel.wake.notify_one());
+                        ids.filter_map(|id| logs.get(&JobId(id)))
+                            .for_each(|channel| channel.wake.notify_one());
                     } else if channel == notify::EVENTS {
                         self.wake_events(&ids.collect::<Vec<_>>());
                     }
@@ -175,7 +181,9 @@ impl Inner {
 
     fn wake_all(&self) {
         lock(&self.logs).values().for_each(|channel| channel.wake.notify_one());
-        lock(&self.events).values().for_each(|channel| channel.wake.notify_one());
+        lock(&self.events)
+            .values()
+            .for_each(|channel| channel.wake.notify_one());
     }
 
     /// Keeps the follows of this process written down.

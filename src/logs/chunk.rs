@@ -61,7 +61,9 @@ pub fn open(row: ChunkRow) -> Result<Piece, LogsError> {
         Body::Output { codec, location, data } => (codec, location, data),
     };
     if location != "postgres" {
-        return Err(damaged(format!("its bytes lie in '{location}', which this version can't read")));
+        return Err(damaged(format!(
+            "its bytes lie in '{location}', which this version can't read"
+        )));
     }
     let stored = data.ok_or_else(|| damaged("its bytes are missing".to_owned()))?;
     let data = match codec {

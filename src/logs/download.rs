@@ -121,9 +121,9 @@ enum Writer {
 impl Writer {
     fn new(row: &StreamRow, shape: Shape) -> Self {
         match shape {
-            Shape::Text => Writer::Text(
-                format!(" {} {}-{} {} | ", row.attempt, row.role, row.index, row.stream).into_bytes(),
-            ),
+            Shape::Text => {
+                Writer::Text(format!(" {} {}-{} {} | ", row.attempt, row.role, row.index, row.stream).into_bytes())
+            }
             Shape::Ndjson { raw } => Writer::Json(Encoder::new(row, Form::Ndjson, raw)),
         }
     }

@@ -126,7 +126,11 @@ impl Merged {
         let Some(attempt) = self.waiting.front().map(|(_, row)| row.attempt) else {
             return Ok(());
         };
-        let count = self.waiting.iter().take_while(|(_, row)| row.attempt == attempt).count();
+        let count = self
+            .waiting
+            .iter()
+            .take_while(|(_, row)| row.attempt == attempt)
+            .count();
         let budget = (BUDGET / count).clamp(SMALLEST, LARGEST);
         for (stream, row) in self.waiting.drain(..count).collect::<Vec<_>>() {
             let from = match &self.begin {

@@ -158,7 +158,9 @@ async fn tail(db: &Db, streams: &[StreamRow], count: usize, query: &Query) -> Re
         if have >= count {
             break;
         }
-        let chosen: Vec<usize> = (0..streams.len()).filter(|&index| streams[index].attempt == attempt).collect();
+        let chosen: Vec<usize> = (0..streams.len())
+            .filter(|&index| streams[index].attempt == attempt)
+            .collect();
         let (runs, reached) = tail_of_attempt(db, streams, &chosen, count - have).await?;
         if let Some(place) = reached {
             position.reach(attempt, place);
@@ -280,7 +282,11 @@ pub fn to_lines(row: &StreamRow, run: &Run, raw: bool) -> Vec<LogLine> {
     }
     run.lines()
         .map(|found| {
-            let (shown, overwritten) = if raw { (found.bytes, false) } else { last_state(found.bytes) };
+            let (shown, overwritten) = if raw {
+                (found.bytes, false)
+            } else {
+                last_state(found.bytes)
+            };
             LogLine {
                 partial: found.partial,
                 missing: found.missing,

@@ -98,7 +98,13 @@ impl fmt::Display for Position {
                 write!(f, "~{attempt}.{}", place.at)?;
             } else {
                 let gap = if place.gap { ".gap" } else { "" };
-                write!(f, "~{attempt}.{}.{}.{}{gap}", place.at, place.stream.0.simple(), place.end)?;
+                write!(
+                    f,
+                    "~{attempt}.{}.{}.{}{gap}",
+                    place.at,
+                    place.stream.0.simple(),
+                    place.end
+                )?;
             }
         }
         Ok(())
@@ -167,7 +173,16 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "1", "2.0", "1.x", "1.0~1", "1.0~1.2.3", "1.0~1.2.zz.4", "1.0~1.2.0.4.5"] {
+        for text in [
+            "",
+            "1",
+            "2.0",
+            "1.x",
+            "1.0~1",
+            "1.0~1.2.3",
+            "1.0~1.2.zz.4",
+            "1.0~1.2.0.4.5",
+        ] {
             assert!(text.parse::<Position>().is_err(), "{text}");
         }
     }

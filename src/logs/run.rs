@@ -35,9 +35,15 @@ pub enum RunBody {
     /// Lines with their ends.
     Lines(Bytes),
     /// One line longer than [`LONGEST`], without its end: its first bytes, and how many are missing.
-    Cut { text: Bytes, missing: u64 },
+    Cut {
+        text: Bytes,
+        missing: u64,
+    },
     /// The unfinished line at the end of the stream.
-    Unfinished { text: Bytes, missing: u64 },
+    Unfinished {
+        text: Bytes,
+        missing: u64,
+    },
     Gap(Gap),
 }
 
@@ -191,7 +197,10 @@ impl Cutter {
     fn feed_output(&mut self, output: &Output) {
         let skip = self.next.saturating_sub(output.offset) as usize;
         for (index, mark) in output.marks.iter().enumerate() {
-            let end = output.marks.get(index + 1).map_or(output.data.len(), |next| next.byte as usize);
+            let end = output
+                .marks
+                .get(index + 1)
+                .map_or(output.data.len(), |next| next.byte as usize);
             let start = (mark.byte as usize).max(skip);
             if start < end.min(output.data.len()) {
                 self.feed_flush(mark.at, output.data.slice(start..end.min(output.data.len())));

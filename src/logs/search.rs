@@ -38,7 +38,11 @@ impl Needle {
         if !is_regex && !ignore_case {
             return Ok(Needle::Literal(Finder::new(pattern).into_owned()));
         }
-        let escaped = if is_regex { pattern.to_owned() } else { regex::escape(pattern) };
+        let escaped = if is_regex {
+            pattern.to_owned()
+        } else {
+            regex::escape(pattern)
+        };
         RegexBuilder::new(&escaped)
             .case_insensitive(ignore_case)
             .size_limit(1 << 20)

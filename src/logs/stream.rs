@@ -179,16 +179,28 @@ async fn begin(db: &Db, row: &StreamRow, from: From) -> Result<(u64, u64, i64), 
         From::After(place) if place == Place::START => ((0, 0), all),
         From::After(place) if place.stream == row.id => {
             // The gap of that place was read; a gap of a later flush was not.
-            let gaps_after = if place.gap { place.at } else { place.at.saturating_sub(1) };
+            let gaps_after = if place.gap {
+                place.at
+            } else {
+                place.at.saturating_sub(1)
+            };
             (at_byte(db, row, place.end).await?, gaps_after)
         }
         From::After(place) => {
-            let at = if place.stream < row.id { place.at } else { place.at.saturating_add(1) };
+            let at = if place.stream < row.id {
+                place.at
+            } else {
+                place.at.saturating_add(1)
+            };
             (at_time(db, row, at).await?, at.saturating_sub(1))
         }
     };
     // A row that was removed between two queries leaves nothing to read.
-    Ok(if start > row.bytes { (end.0, end.1, gaps_after) } else { (start, line, gaps_after) })
+    Ok(if start > row.bytes {
+        (end.0, end.1, gaps_after)
+    } else {
+        (start, line, gaps_after)
+    })
 }
 
 async fn at_line(db: &Db, row: &StreamRow, line: u64) -> Result<(u64, u64), LogsError> {

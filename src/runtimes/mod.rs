@@ -3,7 +3,8 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use trainyard_core::model::{AttemptId, IncarnationId, Launch, LogStream, Observed, ReplicaKey};
+use serde::{Deserialize, Serialize};
+use trainyard_core::model::{AttemptId, IncarnationId, JobId, Launch, LogStream, Observed, ReplicaKey};
 
 pub mod local;
 
@@ -26,6 +27,18 @@ pub struct OutputState {
     pub ended: bool,
     /// Ranges that were given up unread because the unstored output passed its bound, oldest first.
     pub dropped: Vec<std::ops::Range<u64>>,
+}
+
+/// What one replica used so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct ReplicaUsage {
+    /// Processor time since its start, all its processes together.
+    pub cpu_seconds: f64,
+    /// Memory now; pages that the kernel can drop at any time are left out where they can be told.
+    pub memory_bytes: u64,
+    /// The most it ever had. Where a control group counts, file pages are in it.
+    pub memory_peak_bytes: u64,
+    pub processes: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +69,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// The streams of an attempt, with how far each can be read.
     async fn outputs(&self, attempt: AttemptId) -> Result<Vec<OutputState>, RuntimeError>;
 
-    /// At most `limit` bytes of a stream from `offset`. Empty: nothing there yet, or the end.
+    /// At most `limit` bytes of a stream from `offset`. Empty: nothing there yet, the end, or `offset` lies in a range
+    /// that was dropped; [`Runtime::outputs`] tells which. Never returns bytes of a dropped range.
     async fn read(&self, output: &OutputRef, offset: u64, limit: usize) -> Result<Bytes, RuntimeError>;
 
     /// The bytes before `offset` are stored elsewhere: their space may be reused.
@@ -67,4 +81,22 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// The attempts that the runtime has anything of, for finding what was left behind.
     async fn attempts(&self) -> Result<Vec<AttemptId>, RuntimeError>;
+
+    /// Removes what attempts of a job shared (its volumes), once the job is deleted.
+    async fn release_job(&self, _job: JobId) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    /// What each replica used so far. Replicas whose use can't be told are missing.
+    async fn usage(&self, _attempt: AttemptId) -> Result<Vec<(ReplicaKey, ReplicaUsage)>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    /// Waits until something happened (output, a start, an end) and names the attempts; none named: look at all. A
+    /// hint that may come late or for nothing, so callers look at everything now and then; dropping the future loses
+    /// nothing.
+    async fn changed(&self) -> Vec<AttemptId> {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        Vec::new()
+    }
 }

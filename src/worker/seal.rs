@@ -87,7 +87,11 @@ pub fn plan(rows: &[Lie], ended: bool) -> Option<Merge> {
             return Some(whole);
         }
         // The last group may still grow: its small rows at the end are merged when they are many.
-        let small = rows[start..stop].iter().rev().take_while(|row| row.bytes < SMALL).count();
+        let small = rows[start..stop]
+            .iter()
+            .rev()
+            .take_while(|row| row.bytes < SMALL)
+            .count();
         if small >= MANY {
             return Some(Merge {
                 from: rows[stop - small].byte_offset,
@@ -269,11 +273,32 @@ mod tests {
     fn what_lies_before_a_sealed_chunk_and_what_ended_is_sealed() {
         let mut apart = rows(&[10, 10]);
         apart[1].byte_offset = 5000;
-        assert_eq!(plan(&apart, false).unwrap(), Merge { from: 0, to: 10, sealed: true });
-        assert_eq!(plan(&rows(&[10, 10]), true).unwrap(), Merge { from: 0, to: 20, sealed: true });
+        assert_eq!(
+            plan(&apart, false).unwrap(),
+            Merge {
+                from: 0,
+                to: 10,
+                sealed: true
+            }
+        );
+        assert_eq!(
+            plan(&rows(&[10, 10]), true).unwrap(),
+            Merge {
+                from: 0,
+                to: 20,
+                sealed: true
+            }
+        );
         assert_eq!(plan(&[], true), None);
         let mut torn = rows(&[10, 10]);
         torn[1].behind_gap = true;
-        assert_eq!(plan(&torn, false).unwrap(), Merge { from: 0, to: 10, sealed: true });
+        assert_eq!(
+            plan(&torn, false).unwrap(),
+            Merge {
+                from: 0,
+                to: 10,
+                sealed: true
+            }
+        );
     }
 }

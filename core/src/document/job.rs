@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::units::{CpuQuantity, Duration, MemoryQuantity};
+use super::{
+    forms,
+    units::{CpuQuantity, Duration, MemoryQuantity},
+};
 use crate::model::{RestartOwner, Retention};
 
 /// A training job: what to run, how many of it, and what to do when it fails.
@@ -20,16 +23,19 @@ pub struct JobDocument {
     /// Always `Job`.
     pub kind: JobKind,
     /// A name for people: lower-case letters, digits and dashes, at most 63. Not a key; two jobs may share it.
-    #[schemars(regex(pattern = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))]
+    #[schemars(schema_with = "forms::name")]
     pub name: String,
     /// The team that the job belongs to. Left out: the only team that you may submit to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::name")]
     pub team: Option<String>,
     /// Labels; they reach the processes or pods, and lists can be filtered by them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "forms::labels")]
     pub labels: BTreeMap<String, String>,
     /// The cluster to run on, by name. Left out: any that fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::name")]
     pub cluster: Option<String>,
     /// Decides the rendezvous environment that every replica gets.
     #[serde(default)]
@@ -42,6 +48,7 @@ pub struct JobDocument {
     pub code: Option<Code>,
     /// Environment of every role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "forms::environment")]
     pub env: BTreeMap<String, EnvValue>,
     #[serde(default)]
     pub restart: Restart,
@@ -53,6 +60,7 @@ pub struct JobDocument {
     pub priority: i32,
     /// The queue to wait in, where the cluster has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::name")]
     pub queue: Option<String>,
     #[serde(default)]
     pub metrics: Metrics,
@@ -102,28 +110,33 @@ pub enum Framework {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Role {
     /// Lower-case letters, digits and dashes, at most 32, for example `worker`.
-    #[schemars(regex(pattern = r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$"))]
+    #[schemars(schema_with = "forms::role_name")]
     pub name: String,
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 10000))]
     pub replicas: u32,
     /// The program and its first arguments. Never passed through a shell.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(schema_with = "forms::command")]
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "forms::arguments")]
     pub args: Vec<String>,
     /// The container image. Ignored where replicas are processes of a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::image")]
     pub image: Option<String>,
     /// Where the process starts. Relative: inside the job's own folder. Left out: that folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::any_path")]
     pub working_dir: Option<String>,
     /// Added to the job's environment; wins over it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "forms::environment")]
     pub env: BTreeMap<String, EnvValue>,
     #[serde(default)]
     pub resources: Resources,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
     pub volumes: Vec<Volume>,
 }
 
@@ -146,7 +159,10 @@ pub enum EnvValue {
 #[serde(deny_unknown_fields)]
 pub struct SecretRef {
     /// The secret's name within the team.
+    #[schemars(schema_with = "forms::foreign_name")]
     pub name: String,
+    /// Which of its values.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9._-]{1,253}$"))]
     pub key: String,
 }
 
@@ -160,10 +176,13 @@ pub struct Resources {
     /// `512Mi`, `2Gi`, `1G` or bytes. Left out: no request and no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryQuantity>,
+    /// Whole GPUs.
     #[serde(default)]
+    #[schemars(range(max = 1024))]
     pub gpus: u32,
     /// Named others, as the cluster calls them: `vpc.amazonaws.com/efa: 32`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "forms::other_resources")]
     pub other: BTreeMap<String, u64>,
 }
 
@@ -171,9 +190,11 @@ pub struct Resources {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Volume {
-    /// A name within the job, for messages.
+    /// A name within the job. Replicas whose volume comes from the job and has the same name share it.
+    #[schemars(schema_with = "forms::role_name")]
     pub name: String,
     /// Where the replica sees it. On this machine it is also given as `TRAINYARD_VOLUME_<NAME>`.
+    #[schemars(schema_with = "forms::absolute_path")]
     pub mount_path: String,
     pub source: VolumeSource,
     #[serde(default)]
@@ -186,9 +207,15 @@ pub enum VolumeSource {
     /// A folder of the job that every attempt shares and that is removed with the job.
     Job {},
     /// An existing folder of the machine or node.
-    HostPath { path: String },
+    HostPath {
+        #[schemars(schema_with = "forms::absolute_path")]
+        path: String,
+    },
     /// A PersistentVolumeClaim of the namespace.
-    Claim { name: String },
+    Claim {
+        #[schemars(schema_with = "forms::foreign_name")]
+        name: String,
+    },
 }
 
 /// Where the code comes from.
@@ -196,11 +223,16 @@ pub enum VolumeSource {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Code {
     /// File contents by relative path, at most 900 KiB together.
-    Inline(BTreeMap<String, String>),
+    Inline(#[schemars(schema_with = "forms::inline_files")] BTreeMap<String, String>),
     /// The digest of an archive that was uploaded before: `sha256:` and 64 hexadecimal digits.
-    Upload(String),
+    Upload(#[schemars(schema_with = "forms::archive_digest")] String),
     /// A commit of a repository that the node can reach.
-    Git { url: String, commit: String },
+    Git {
+        #[schemars(schema_with = "forms::git_url")]
+        url: String,
+        #[schemars(schema_with = "forms::git_commit")]
+        commit: String,
+    },
 }
 
 /// What happens when a replica fails.
@@ -219,6 +251,7 @@ pub struct Restart {
     pub backoff: Duration,
     /// Exit codes after which trying again is pointless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "forms::exit_codes")]
     pub never_retry_exit_codes: Vec<i32>,
 }
 
@@ -247,16 +280,20 @@ impl Default for Restart {
 pub struct Deadlines {
     /// At most this long in the queue, over all waits; then the job fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::deadline")]
     pub queue: Option<Duration>,
     /// From admission until every replica runs; then the attempt fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::deadline")]
     pub start: Option<Duration>,
     /// At most this long running, per attempt; then the attempt fails and is not retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::deadline")]
     pub run: Option<Duration>,
     /// No output and no step from any replica for this long; then the attempt fails.
     /// Left out: silence is flagged and nothing is killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::deadline")]
     pub silence: Option<Duration>,
 }
 
@@ -270,9 +307,11 @@ pub struct Metrics {
     /// An own regular expression with named groups: a group `step`, and one per series.
     /// Left out: `key=value` pairs with a `step`, and JSON lines with a `step`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "forms::metric_pattern")]
     pub pattern: Option<String>,
     /// The last step, so that progress and time left can be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_i64))]
     pub total_steps: Option<u64>,
 }
 

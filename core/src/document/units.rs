@@ -218,7 +218,7 @@ fn decimal(text: &str, unit: u64) -> Option<u64> {
 
 /// JSON and YAML give numbers where people write `cpu: 2`; both forms are read, one is written.
 macro_rules! text_or_number {
-    ($name:ident, $title:literal, $pattern:literal, $number:literal) => {
+    ($name:ident, $format:literal, $title:literal, $pattern:literal, $number:literal) => {
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -247,9 +247,9 @@ macro_rules! text_or_number {
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
                 if $number {
-                    json_schema!({ "title": $title, "type": ["string", "number"], "pattern": $pattern })
+                    json_schema!({ "title": $title, "type": ["string", "number"], "pattern": $pattern, "format": $format })
                 } else {
-                    json_schema!({ "title": $title, "type": "string", "pattern": $pattern })
+                    json_schema!({ "title": $title, "type": "string", "pattern": $pattern, "format": $format })
                 }
             }
         }
@@ -270,19 +270,22 @@ macro_rules! text_or_number {
 
 text_or_number!(
     Duration,
-    "A duration such as 90s, 15m, 1h30m or 2d",
+    "duration-text",
+    "a duration such as 90s, 15m, 1h30m or 2d",
     "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$",
     false
 );
 text_or_number!(
     CpuQuantity,
-    "Cores: 2, 0.5 or 500m",
+    "cpu-quantity",
+    "a number of cores such as 2, 0.5 or 500m",
     r"^[0-9]+(\.[0-9]+)?$|^[0-9]+m$",
     true
 );
 text_or_number!(
     MemoryQuantity,
-    "Memory: 512Mi, 2Gi, 1G or bytes",
+    "memory-quantity",
+    "an amount of memory such as 512Mi, 2Gi, 1G or a number of bytes",
     r"^[0-9]+(\.[0-9]+)?([KMGT]i|[kMGT])?$",
     true
 );

@@ -9,7 +9,7 @@ use super::{AttemptId, IncarnationId, JobId};
 use crate::document::job::JobDocument;
 
 /// A replica's place in its attempt. `rank` counts over all roles in document order, from 0.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ReplicaKey {
     pub role: String,
     pub index: u32,

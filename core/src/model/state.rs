@@ -41,6 +41,8 @@ macro_rules! words {
     };
 }
 
+pub(crate) use words;
+
 /// A word outside a closed set, with the words that are in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{word}' is not a {what}; known are {}", known.join(", "))]

@@ -47,9 +47,12 @@ pub async fn followed(db: &Db, cluster: ClusterId, now: DateTime<Utc>) -> Result
 
 /// Forgets follows that ended. For upkeep.
 pub async fn forget_follows(db: &Db, now: DateTime<Utc>) -> Result<u64, DbError> {
-    let done = sqlx::query!("/* logs::forget_follows */ delete from log_follows where until_at <= $1", now)
-        .execute(&db.pool)
-        .await?;
+    let done = sqlx::query!(
+        "/* logs::forget_follows */ delete from log_follows where until_at <= $1",
+        now
+    )
+    .execute(&db.pool)
+    .await?;
     Ok(done.rows_affected())
 }
 

@@ -5,25 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::state::{LONGEST_CAUGHT, StreamState};
 use crate::db::metrics::Point;
 
-/// What one line held.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Caught {
-    pub metric: Option<CaughtMetric>,
-    pub checkpoint: Option<CaughtCheckpoint>,
-}
-
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct CaughtMetric {
-    pub step: Option<i64>,
-    pub total: Option<i64>,
-    pub values: Vec<(String, f64)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CaughtCheckpoint {
-    pub step: i64,
-    pub path: String,
-}
+pub use trainyard_core::catch::{Caught, CaughtCheckpoint, CaughtMetric};
 
 /// How the lines of one job are read.
 pub type Catch = Arc<dyn Fn(&[u8]) -> Caught + Send + Sync>;

@@ -82,7 +82,9 @@ impl Ingest {
     ) -> Result<(), IngestError> {
         let mut tx = None;
         for (id, states) in outputs {
-            let Some(attempt) = self.attempts.get_mut(id) else { continue };
+            let Some(attempt) = self.attempts.get_mut(id) else {
+                continue;
+            };
             let new = attempt.unknown(states);
             if new.is_empty() && attempt.opened {
                 continue;
@@ -101,7 +103,10 @@ impl Ingest {
                 attempt.opened = true;
             }
             for written in written {
-                attempt.streams.entry(written.row.id).or_insert_with(|| Stream::of(&written));
+                attempt
+                    .streams
+                    .entry(written.row.id)
+                    .or_insert_with(|| Stream::of(&written));
             }
             for state in states {
                 if let Some(stream) = attempt.streams.get_mut(&super::id_of(&state.output)) {
@@ -167,10 +172,14 @@ impl Ingest {
                     (attempt, from, cut(task))
                 })
                 // A stream that only holds back what may begin a secret has nothing to store yet.
-                .filter(|(_, from, done)| done.state.source_offset != *from || done.state.ended || !done.chunks.is_empty())
+                .filter(|(_, from, done)| {
+                    done.state.source_offset != *from || done.state.ended || !done.chunks.is_empty()
+                })
                 .collect()
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| IngestError::Stopped)
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| IngestError::Stopped)
     }
 
     async fn store(
@@ -261,7 +270,10 @@ impl Ingest {
     async fn apply(&mut self, done: Vec<(AttemptId, u64, Done)>, flushed: &Flushed) {
         let mut backs = Vec::new();
         for (id, _, done) in done {
-            let Some(stream) = self.attempts.get_mut(&id).and_then(|attempt| attempt.streams.get_mut(&done.state.id))
+            let Some(stream) = self
+                .attempts
+                .get_mut(&id)
+                .and_then(|attempt| attempt.streams.get_mut(&done.state.id))
             else {
                 continue;
             };
@@ -311,4 +323,3 @@ fn advance(key: JobKey, from: u64, done: &Done, at: i64) -> Advance {
         ended: done.state.ended,
     }
 }
-

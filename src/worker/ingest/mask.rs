@@ -37,7 +37,11 @@ impl Masker {
                 all.push(whole.as_bytes().to_vec());
             }
             let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
-            all.extend(lines.filter(|line| line.len() < whole.len()).map(|line| line.as_bytes().to_vec()));
+            all.extend(
+                lines
+                    .filter(|line| line.len() < whole.len())
+                    .map(|line| line.as_bytes().to_vec()),
+            );
         }
         all.sort();
         all.dedup();
@@ -98,14 +102,22 @@ impl Masker {
 
     /// Where the earliest suffix starts that may begin a value and is not whole yet.
     fn undecided_from(&self, input: &[u8]) -> usize {
-        self.values.iter().map(|value| undecided(value, input)).min().unwrap_or(input.len())
+        self.values
+            .iter()
+            .map(|value| undecided(value, input))
+            .min()
+            .unwrap_or(input.len())
     }
 
     /// At a place where output is missing, nothing tells whether a value was torn: the longest end of `input` that
     /// begins a value is masked too, if it tells anything.
     pub fn mask_torn_end(&self, input: &[u8]) -> usize {
         let from = self.undecided_from(input);
-        if input.len() - from >= SHORTEST { from } else { input.len() }
+        if input.len() - from >= SHORTEST {
+            from
+        } else {
+            input.len()
+        }
     }
 
     /// The same behind the missing output: how many of the first bytes end a value.
@@ -183,10 +195,16 @@ mod tests {
             let mut random = StdRng::seed_from_u64(seed);
             let values = sets[seed as usize % sets.len()];
             let length = random.random_range(0..60);
-            let input: Vec<u8> = (0..length).map(|_| b"abcd"[random.random_range(0..4) % (2 + seed as usize % 3)]).collect();
+            let input: Vec<u8> = (0..length)
+                .map(|_| b"abcd"[random.random_range(0..4) % (2 + seed as usize % 3)])
+                .collect();
             let masker = Masker::new(values.iter().copied());
             let text = String::from_utf8_lossy(&input).into_owned();
-            assert_eq!(in_cuts(&masker, &input, &mut random), expected(values, &input), "seed {seed}: {text}");
+            assert_eq!(
+                in_cuts(&masker, &input, &mut random),
+                expected(values, &input),
+                "seed {seed}: {text}"
+            );
         }
     }
 

@@ -270,10 +270,17 @@ impl Ingest {
     }
 
     fn until_due(&self, now: DateTime<Utc>) -> Duration {
-        let due = self.attempts.values().filter(|attempt| attempt.about.is_some()).map(|attempt| attempt.due);
+        let due = self
+            .attempts
+            .values()
+            .filter(|attempt| attempt.about.is_some())
+            .map(|attempt| attempt.due);
         let next = due.min().unwrap_or(DateTime::<Utc>::MAX_UTC).min(self.refresh_at);
         let pause = (next - now).max(TimeDelta::milliseconds(1));
-        pause.to_std().unwrap_or(self.settings.followed).min(self.settings.refresh)
+        pause
+            .to_std()
+            .unwrap_or(self.settings.followed)
+            .min(self.settings.refresh)
     }
 
     /// Somebody began to read: the job's output is due now. Without names, everything is looked at.
@@ -284,7 +291,11 @@ impl Ingest {
         };
         for job in jobs {
             if self.followed.insert(job) {
-                for attempt in self.attempts.values_mut().filter(|attempt| attempt.open.key.job() == job) {
+                for attempt in self
+                    .attempts
+                    .values_mut()
+                    .filter(|attempt| attempt.open.key.job() == job)
+                {
                     attempt.due = now;
                 }
             }

@@ -88,13 +88,14 @@ impl Ingest {
                 };
                 series.entry(key).or_default().extend(points.iter().copied());
             }
-            news.checkpoints.extend(done.haul.checkpoints.iter().map(|caught| Checkpoint {
-                key: attempt.open.key,
-                attempt: attempt.open.number,
-                replica: replica.clone(),
-                step: caught.step,
-                path: caught.path.clone(),
-            }));
+            news.checkpoints
+                .extend(done.haul.checkpoints.iter().map(|caught| Checkpoint {
+                    key: attempt.open.key,
+                    attempt: attempt.open.number,
+                    replica: replica.clone(),
+                    step: caught.step,
+                    path: caught.path.clone(),
+                }));
         }
         news.replicas = replicas
             .into_iter()

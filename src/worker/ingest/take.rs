@@ -56,9 +56,7 @@ impl Ingest {
         let waiting: u64 = wanting.iter().map(|(_, stream, state)| new(stream, state)).sum();
         let quota = match wanting.len() as u64 {
             0 => 0,
-            count if waiting > self.settings.budget => {
-                (self.settings.budget / count).clamp(4096, self.settings.budget)
-            }
+            count if waiting > self.settings.budget => (self.settings.budget / count).clamp(4096, self.settings.budget),
             _ => self.settings.budget,
         };
         let mut left = self.settings.budget;
@@ -136,7 +134,8 @@ async fn take(runtime: Arc<dyn Runtime>, mut turn: Turn, state: OutputState, quo
         if range.end <= turn.reached {
             continue;
         }
-        turn.take_bytes(&*runtime, range.start.min(state.length), &mut left).await;
+        turn.take_bytes(&*runtime, range.start.min(state.length), &mut left)
+            .await;
         if turn.reached < range.start {
             return turn;
         }

@@ -1,0 +1,165 @@
+//! Creates, coalesced. A task takes whatever waits, without a timer, and writes it with one statement: alone a create
+//! waits for nothing, and under load hundreds share one round trip and one commit.
+//!
+//! One bad row can't fail its neighbours: everything that can be checked was checked before, and where the database
+//! still refuses a batch, its jobs are written one by one, so that only the guilty one is refused.
+
+use std::{collections::HashSet, sync::Arc};
+
+use chrono::{DateTime, SubsecRound, Utc};
+use tokio::sync::{mpsc, oneshot};
+use trainyard_core::model::{JobId, UserId};
+use uuid::Uuid;
+
+use super::{Refusal, wake::Waker};
+use crate::{
+    clock::Clock,
+    db::{
+        Db,
+        jobs_create::{self, Key, NewJob, Replay},
+    },
+};
+
+/// One statement writes at most this many.
+const BATCH: usize = 256;
+/// This many may wait; the next one is told to come back later.
+const WAITING: usize = 2048;
+
+#[derive(Clone)]
+pub struct Creator {
+    queue: mpsc::Sender<Pending>,
+}
+
+struct Pending {
+    job: NewJob,
+    installation: Uuid,
+    reply: oneshot::Sender<Result<Created, Refusal>>,
+}
+
+/// A job that is written, now or by an earlier request with the same key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Created {
+    pub job: JobId,
+    pub at: DateTime<Utc>,
+    pub again: bool,
+}
+
+impl Creator {
+    pub fn start(db: Db, clock: Arc<dyn Clock>, wake: Waker) -> Self {
+        let (queue, waiting) = mpsc::channel(WAITING);
+        tokio::spawn(write(db, clock, wake, waiting));
+        Self { queue }
+    }
+
+    /// Writes a job with whatever others wait, and answers when it is committed, with the time that it was given.
+    pub async fn create(&self, installation: Uuid, job: NewJob) -> Result<Created, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let pending = Pending {
+            job,
+            installation,
+            reply,
+        };
+        self.queue.try_send(pending).map_err(|_| Refusal::Overloaded)?;
+        // The task answers everything that it takes; it is gone only when the program stops.
+        answer.await.map_err(|_| Refusal::Overloaded)?
+    }
+}
+
+async fn write(db: Db, clock: Arc<dyn Clock>, wake: Waker, mut waiting: mpsc::Receiver<Pending>) {
+    let mut batch: Vec<Pending> = Vec::with_capacity(BATCH);
+    loop {
+        if batch.is_empty() && waiting.recv_many(&mut batch, BATCH).await == 0 {
+            return;
+        }
+        // Whose client has gone, is not worth writing.
+        batch.retain(|pending| !pending.reply.is_closed());
+        let later = apart(&mut batch);
+        if !batch.is_empty() {
+            write_batch(&db, clock.as_ref(), &wake, std::mem::take(&mut batch)).await;
+        }
+        batch = later;
+    }
+}
+
+/// Takes out what shares an idempotency key with an earlier one of the batch: it is written after that.
+fn apart(batch: &mut Vec<Pending>) -> Vec<Pending> {
+    let mut seen: HashSet<(UserId, Key)> = HashSet::new();
+    let mut now = Vec::with_capacity(batch.len());
+    let mut later = Vec::new();
+    for pending in batch.drain(..) {
+        let key = pending.job.key.as_ref();
+        // Another body under the same key meets the same row, so the digest does not count.
+        let key = key.map(|key| {
+            (
+                pending.job.owner,
+                Key {
+                    digest: [0; 32],
+                    ..key.clone()
+                },
+            )
+        });
+        if key.is_none_or(|key| seen.insert(key)) {
+            now.push(pending);
+        } else {
+            later.push(pending);
+        }
+    }
+    *batch = now;
+    later
+}
+
+async fn write_batch(db: &Db, clock: &dyn Clock, wake: &Waker, batch: Vec<Pending>) {
+    // Postgres keeps microseconds; what is answered now must be what is read later.
+    let now = clock.now().trunc_subsecs(6);
+    let Some(installation) = batch.first().map(|pending| pending.installation) else {
+        return;
+    };
+    let jobs: Vec<&NewJob> = batch.iter().map(|pending| &pending.job).collect();
+    match jobs_create::insert(db, installation, &jobs, now).await {
+        Ok(written) => {
+            for (pending, written) in batch.into_iter().zip(written) {
+                answer(db, wake, pending, written, now).await;
+            }
+        }
+        // The statement was undone whole. What any job would meet is answered to all; else each is tried alone.
+        Err(error) if batch.len() > 1 && !error.is_passing() => {
+            tracing::warn!(%error, jobs = batch.len(), "a batch of creates was refused; writing them one by one");
+            for pending in batch {
+                match jobs_create::insert(db, installation, &[&pending.job], now).await {
+                    Ok(written) => answer(db, wake, pending, written == [true], now).await,
+                    Err(error) => drop(pending.reply.send(Err(error.into()))),
+                }
+            }
+        }
+        Err(error) => {
+            for pending in batch {
+                let _ = pending.reply.send(Err(error.again().into()));
+            }
+        }
+    }
+}
+
+async fn answer(db: &Db, wake: &Waker, pending: Pending, written: bool, now: DateTime<Utc>) {
+    let result = match &pending.job.key {
+        _ if written => {
+            wake.subject(pending.job.id.0);
+            Ok(Created {
+                job: pending.job.id,
+                at: now,
+                again: false,
+            })
+        }
+        Some(key) => match jobs_create::replay(db, pending.job.owner, key).await {
+            Ok(Replay::Same { job, created_at }) => Ok(Created {
+                job,
+                at: created_at,
+                again: true,
+            }),
+            Ok(Replay::Other) => Err(Refusal::KeyReused),
+            Err(error) => Err(error.into()),
+        },
+        // Only a key keeps a row out.
+        None => Err(Refusal::Overloaded),
+    };
+    let _ = pending.reply.send(result);
+}

@@ -1,0 +1,354 @@
+//! The only place that joins concrete parts: database, runtimes, router, worker, and the order in which they stop.
+
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+
+use chrono::Utc;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use trainyard_core::model::{ClusterId, WorkerId};
+use uuid::Uuid;
+
+use crate::{
+    actions::bootstrap::{self, Welcome},
+    clock::{Clock, SystemClock},
+    config::{self, Config, ConfigError, Database},
+    db::{
+        Db, DbError, clusters,
+        installation::{self, Schema},
+        listen::Listener,
+        notify, partitions,
+    },
+    examples,
+    keys::{KeyError, KeyFile},
+    machine::{self, MachineError},
+    postgres::{PostgresError, Private},
+    runtimes::{
+        Runtime, RuntimeError,
+        local::{LocalOptions, LocalRuntime},
+    },
+    telemetry::{self, TelemetryError},
+    web::{self, WebState},
+    worker::{Worker, local::Local},
+};
+
+/// How long open requests may take to end once a stop was asked for. Live views are ended at once.
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    #[error("the database: {}", chain(.0))]
+    Db(#[from] DbError),
+    #[error("the schema can't be brought up to date: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    #[error("this machine can't run jobs: {0}")]
+    Runtime(#[from] RuntimeError),
+    #[error("this machine can't be told from others: {0}")]
+    Machine(#[from] MachineError),
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error("the database has schema {found:?} and this program needs {needed}. Run `trainyard migrate` first")]
+    Schema { found: Option<i64>, needed: i64 },
+}
+
+fn chain(error: &DbError) -> String {
+    let mut words = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        words.push_str(": ");
+        words.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    words
+}
+
+/// What the program does in this process.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    serve: bool,
+    work: bool,
+    /// Migrate, make the first user, write the client's file, print the way in.
+    all_in_one: bool,
+    examples: bool,
+}
+
+/// Everything in one process, with a private Postgres unless a database was named.
+pub async fn up(config: Config, examples: bool) -> Result<(), AppError> {
+    run(
+        config,
+        Parts {
+            serve: true,
+            work: true,
+            all_in_one: true,
+            examples,
+        },
+    )
+    .await
+}
+
+/// The pages and the API.
+pub async fn serve(config: Config) -> Result<(), AppError> {
+    run(
+        config,
+        Parts {
+            serve: true,
+            work: false,
+            all_in_one: false,
+            examples: false,
+        },
+    )
+    .await
+}
+
+/// The work in the background, this machine's processes included.
+pub async fn work(config: Config) -> Result<(), AppError> {
+    run(
+        config,
+        Parts {
+            serve: false,
+            work: true,
+            all_in_one: false,
+            examples: false,
+        },
+    )
+    .await
+}
+
+async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
+    let stop = stop_on_signal()?;
+    // Addresses first: they are what a second `up` finds taken, and nothing else was touched by then.
+    let listener = match parts.serve {
+        true => Some(TcpListener::bind(config.listen).await.map_err(|source| AppError::Io {
+            what: format!("{} can't be listened on; name another with --listen", config.listen),
+            source,
+        })?),
+        false => None,
+    };
+    let metrics = match telemetry::listen_metrics(config.metrics_listen).await {
+        Ok(listener) => Some(listener),
+        // Of several processes on one machine, the first one shows its figures unless the others name ports.
+        Err(error) if !parts.all_in_one => {
+            tracing::warn!(%error, "no /metrics from this process");
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let handle = telemetry::start_metrics()?;
+    let private = match &config.database {
+        Database::Private(settings) if parts.all_in_one => Some(Arc::new(Private::start(settings).await?)),
+        _ => None,
+    };
+    let db = open_database(&config, private.as_deref(), parts.all_in_one).await?;
+    let keys = Arc::new(if parts.all_in_one {
+        KeyFile::open_or_create(&config.keys_file, &mut rand::rng())?
+    } else {
+        KeyFile::open(&config.keys_file)?
+    });
+
+    let clock = Arc::new(SystemClock::new());
+    follow_clock(&clock, &db).await;
+    let mut loops = JoinSet::new();
+    let wakes = Listener::start(&db, notify::ALL, stop.clone());
+    let welcome = match parts.all_in_one {
+        true => Some(bootstrap::first_start(&db, clock.now()).await?),
+        false => None,
+    };
+    // Replicas outlive the loops below and the database outlives both, so that the last words can be written.
+    let database_stop = CancellationToken::new();
+    let supervisor = private.clone().map(|private| {
+        let stop = database_stop.clone();
+        tokio::spawn(async move { private.supervise(&stop).await })
+    });
+    if let Some(metrics) = metrics {
+        loops.spawn(telemetry::serve_metrics(metrics, handle, stop.clone()));
+    }
+    {
+        let (clock, db, stop) = (clock.clone(), db.clone(), stop.clone());
+        loops.spawn(async move {
+            while stop
+                .run_until_cancelled(tokio::time::sleep(Duration::from_secs(30)))
+                .await
+                .is_some()
+            {
+                follow_clock(&clock, &db).await;
+            }
+        });
+    }
+    if parts.work {
+        let (worker, local) = open_worker(&config, &db, &wakes, clock.clone(), keys.clone()).await?;
+        loops.spawn(worker.clone().run(stop.clone()));
+        loops.spawn(local.run(stop.clone()));
+    }
+    let mut server = None;
+    if let Some(listener) = listener {
+        let state = WebState::new(db.clone(), clock.clone(), keys.clone(), &config, stop.clone());
+        loops.spawn(state.clone().run(stop.clone()));
+        let app = web::router(state);
+        let ending = stop.clone();
+        server = Some(tokio::spawn(async move {
+            axum::serve(
+                listener,
+                app.into_make_service_with_connect_info::<std::net::SocketAddr>(),
+            )
+            .with_graceful_shutdown(ending.cancelled_owned())
+            .await
+        }));
+    }
+    if let Some(welcome) = &welcome {
+        greet(&config, &db, welcome, clock.now()).await?;
+    }
+    if parts.examples
+        && let Some(welcome) = &welcome
+    {
+        loops.spawn(examples::show(config.clone(), db.clone(), welcome.first, stop.clone()));
+    }
+
+    stop.cancelled().await;
+    tracing::info!("stopping; jobs go on");
+    if let Some(server) = server
+        && tokio::time::timeout(LAST_REQUESTS, server).await.is_err()
+    {
+        tracing::info!("some requests did not end in time and were cut off");
+    }
+    while loops.join_next().await.is_some() {}
+    db.close().await;
+    database_stop.cancel();
+    if let Some(supervisor) = supervisor {
+        let _ = supervisor.await;
+    }
+    if let Some(private) = private.and_then(|shared| Arc::try_unwrap(shared).ok()) {
+        private.stop().await?;
+    }
+    Ok(())
+}
+
+/// Cancelled by the first Ctrl-C or SIGTERM; a second one ends the process by the system's default.
+fn stop_on_signal() -> Result<CancellationToken, AppError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let fault = |source| AppError::Io {
+        what: "signals can't be listened to".into(),
+        source,
+    };
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
+    let stop = CancellationToken::new();
+    let token = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        token.cancel();
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::warn!("stopped at once; nothing that was acknowledged is lost");
+        std::process::exit(130);
+    });
+    Ok(stop)
+}
+
+async fn open_database(config: &Config, private: Option<&Private>, migrate: bool) -> Result<Db, AppError> {
+    let options = match (&config.database, private) {
+        (Database::Given(url), _) => config::database_options(url)?,
+        (Database::Private(_), Some(private)) => private.connect_options(),
+        (Database::Private(settings), None) => crate::postgres::attach(settings).ok_or_else(|| AppError::Io {
+            what: "no database is known: set DATABASE_URL, or start `trainyard up` first".into(),
+            source: io::ErrorKind::NotFound.into(),
+        })?,
+    };
+    let db = Db::lazy(options, config.database_connections);
+    if migrate {
+        db.migrate().await?;
+    } else {
+        let needed = installation::needed_schema();
+        match installation::schema(&db).await? {
+            Schema::Current(_) | Schema::Newer { .. } => {}
+            Schema::Absent => return Err(AppError::Schema { found: None, needed }),
+            Schema::Older { found, .. } | Schema::Broken { version: found } => {
+                return Err(AppError::Schema {
+                    found: Some(found),
+                    needed,
+                });
+            }
+        }
+    }
+    partitions::ensure(&db, Utc::now()).await?;
+    Ok(db)
+}
+
+/// The database's clock counts; a slow answer says little and is asked for again the next time.
+async fn follow_clock(clock: &SystemClock, db: &Db) {
+    let asked = Utc::now();
+    match installation::clock(db).await {
+        Ok(database) => clock.follow(database, asked, Utc::now()),
+        Err(error) => tracing::debug!(%error, "the database's clock could not be read"),
+    }
+}
+
+async fn open_worker(
+    config: &Config,
+    db: &Db,
+    wakes: &Listener,
+    clock: Arc<dyn Clock>,
+    keys: Arc<KeyFile>,
+) -> Result<(Arc<Worker>, Arc<Local>), AppError> {
+    let options = LocalOptions {
+        path: Some(config.path.to_string_lossy().into_owned()),
+        ..LocalOptions::new(&config.data)
+    };
+    let runtime = tokio::task::spawn_blocking(move || LocalRuntime::open(options))
+        .await
+        .map_err(|error| RuntimeError::Retry(error.to_string()))??;
+    let runtime = Arc::new(runtime);
+    let machine_id = machine::id(&config.data)?;
+    let host = machine::host_name();
+    let cluster = clusters::ensure_local(db, &machine_id, &host, ClusterId(Uuid::now_v7()), clock.now()).await?;
+    let as_runtime: Arc<dyn Runtime> = runtime.clone();
+    let worker = Arc::new(Worker {
+        db: db.clone(),
+        clock,
+        id: WorkerId(Uuid::now_v7()),
+        machine_id,
+        listener: wakes.clone(),
+        keys: Arc::new(move || keys.ring()),
+        runtimes: BTreeMap::from([(cluster, as_runtime)]),
+    });
+    let local = Arc::new(Local {
+        worker: worker.clone(),
+        runtime,
+        cluster,
+        data: config.data.clone(),
+    });
+    Ok((worker, local))
+}
+
+/// Tells the person where to go, and leaves their commands a way in.
+async fn greet(config: &Config, db: &Db, welcome: &Welcome, now: chrono::DateTime<Utc>) -> Result<(), AppError> {
+    if let Some(path) = &config.client_file {
+        let token = bootstrap::local_token(db, welcome, path, now).await?;
+        if let Some(token) = token {
+            config::write_client_file(path, &config.public_url, &token).map_err(|source| AppError::Io {
+                what: format!("{} can't be written", path.display()),
+                source,
+            })?;
+        }
+    }
+    let link = bootstrap::signin_link(db, welcome.user, now).await?;
+    println!("\nTrainyard runs at {}\n", config.public_url);
+    println!(
+        "  Sign in (once, within 15 minutes): {}/sign-in/{link}",
+        config.public_url
+    );
+    println!("  Another link later:                trainyard token link");
+    println!("  Stop it with Ctrl-C; jobs go on.\n");
+    Ok(())
+}

@@ -1,0 +1,394 @@
+//! Settings, and the only reader of the environment: every other room is handed values. Flags win over variables,
+//! variables over files, files over defaults. Secrets are wrapped, so that no log line or error can show them.
+
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use clap::{Args, ValueEnum};
+use nix::unistd::{User, geteuid};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgConnectOptions;
+
+use crate::{
+    postgres::{self, binaries},
+    private_file,
+};
+
+/// Where `up` and `serve` listen unless told otherwise.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:7420";
+pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:7421";
+
+/// Settings of the program as a server, worker or keeper of its data.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Settings")]
+pub struct ServerArgs {
+    /// Folder for all that this installation keeps on this machine [default: /var/lib/trainyard as root, else
+    /// ~/.local/share/trainyard]
+    #[arg(long, env = "TRAINYARD_DATA", value_name = "FOLDER")]
+    pub data: Option<PathBuf>,
+    /// Address of the pages and the API
+    #[arg(long, env = "TRAINYARD_LISTEN", value_name = "ADDRESS:PORT", default_value = DEFAULT_LISTEN)]
+    pub listen: SocketAddr,
+    /// Address of /metrics, on loopback
+    #[arg(long, env = "TRAINYARD_METRICS_LISTEN", value_name = "ADDRESS:PORT", default_value = DEFAULT_METRICS_LISTEN)]
+    pub metrics_listen: SocketAddr,
+    /// The address that people's browsers use, when it is not the one listened on (a proxy with TLS, say)
+    #[arg(long, env = "TRAINYARD_URL", value_name = "URL")]
+    pub public_url: Option<String>,
+    /// The key ring that secrets are encrypted with [default: keys in the data folder]
+    #[arg(long, env = "TRAINYARD_KEYS_FILE", value_name = "FILE")]
+    pub keys_file: Option<PathBuf>,
+    /// Folder with the programs of a PostgreSQL server, instead of searching for one
+    #[arg(long, env = "TRAINYARD_POSTGRES_BIN", value_name = "FOLDER")]
+    pub postgres_bin: Option<PathBuf>,
+    /// Most connections to the database that this process opens
+    #[arg(long, env = "TRAINYARD_DATABASE_CONNECTIONS", value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub database_connections: u32,
+    /// What is logged: a level, or levels per module as in "info,sqlx=warn,trainyard::worker=debug"
+    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info,sqlx=warn")]
+    pub log: String,
+    /// How log lines look; auto is for people on a terminal and JSON elsewhere
+    #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_name = "FORMAT", default_value = "auto")]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Auto,
+    Human,
+    Json,
+}
+
+/// Settings of the program as a client of a server's API.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Server")]
+pub struct ClientArgs {
+    /// Address of the server [default: the one that `trainyard up` wrote down for you]
+    #[arg(long, env = "TRAINYARD_SERVER", value_name = "URL")]
+    pub server: Option<String>,
+    /// API token; the variable keeps it out of the list of processes
+    #[arg(long, env = "TRAINYARD_TOKEN", value_name = "TOKEN", hide_env_values = true, value_parser = secret)]
+    pub token: Option<SecretString>,
+    /// How answers look: tables for people, or JSON
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Table,
+    Json,
+}
+
+fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
+    Ok(SecretString::from(text))
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Never with the value: it has a password in it.
+    #[error(
+        "DATABASE_URL is not an address of a PostgreSQL database: {0}. \
+         It looks like postgres://user:password@host:5432/database"
+    )]
+    DatabaseUrl(String),
+    #[error(
+        "--metrics-listen (TRAINYARD_METRICS_LISTEN) is {0}, which other machines can reach; \
+         figures are for this machine alone. Use a loopback address such as {DEFAULT_METRICS_LISTEN}"
+    )]
+    MetricsNotLoopback(SocketAddr),
+    #[error("--public-url (TRAINYARD_URL) is '{value}': {why}. It looks like https://trainyard.example.org")]
+    PublicUrl { value: String, why: String },
+    #[error("no home folder is known, so there is no place for data. Name one in TRAINYARD_DATA")]
+    NoHome,
+    #[error("no server is known. Name it with --server or TRAINYARD_SERVER, or start one with `trainyard up`")]
+    NoServer,
+    #[error("--server (TRAINYARD_SERVER) is '{value}': {why}. It looks like http://{DEFAULT_LISTEN}")]
+    Server { value: String, why: String },
+    #[error("{}: {why}", path.display())]
+    File { path: PathBuf, why: String },
+}
+
+/// What the environment says, apart from what flags stand for. Read once by [`Environment::read`]; tests make theirs.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    pub root: bool,
+    pub home: Option<PathBuf>,
+    pub path: OsString,
+    pub xdg_data_home: Option<PathBuf>,
+    pub xdg_config_home: Option<PathBuf>,
+    /// From the environment alone: a flag would show its password in the list of processes.
+    pub database_url: Option<SecretString>,
+}
+
+impl Environment {
+    pub fn read() -> Self {
+        let folder = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let home_by_account = || User::from_uid(geteuid()).ok().flatten().map(|user| user.dir);
+        Self {
+            root: geteuid().is_root(),
+            home: folder("HOME").or_else(home_by_account),
+            path: std::env::var_os("PATH").unwrap_or_default(),
+            xdg_data_home: folder("XDG_DATA_HOME"),
+            xdg_config_home: folder("XDG_CONFIG_HOME"),
+            database_url: std::env::var("DATABASE_URL")
+                .ok()
+                .filter(|url| !url.is_empty())
+                .map(SecretString::from),
+        }
+    }
+
+    /// The client's own file: the server's address and a token, written by `up` for the person who ran it.
+    pub fn client_file(&self) -> Option<PathBuf> {
+        let config = self
+            .xdg_config_home
+            .clone()
+            .or_else(|| Some(self.home.as_ref()?.join(".config")))?;
+        Some(config.join("trainyard/client.json"))
+    }
+
+    fn data(&self) -> Result<PathBuf, ConfigError> {
+        if self.root {
+            return Ok(PathBuf::from("/var/lib/trainyard"));
+        }
+        let share = match (&self.xdg_data_home, &self.home) {
+            (Some(share), _) => share.clone(),
+            (None, Some(home)) => home.join(".local/share"),
+            (None, None) => return Err(ConfigError::NoHome),
+        };
+        Ok(share.join("trainyard"))
+    }
+}
+
+/// Settings, checked and whole.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Runs as root, so replicas can have an account of their own; otherwise all is one trust domain.
+    pub root: bool,
+    pub data: PathBuf,
+    pub database: Database,
+    pub database_connections: u32,
+    pub listen: SocketAddr,
+    pub metrics_listen: SocketAddr,
+    /// Without a slash at its end.
+    pub public_url: String,
+    pub keys_file: PathBuf,
+    pub client_file: Option<PathBuf>,
+    /// Where programs of PostgreSQL may be, its clients included.
+    pub search: postgres::Search,
+    /// The PATH of the person who started us; replicas of root get another, see the local runtime.
+    pub path: OsString,
+    pub log: String,
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone)]
+pub enum Database {
+    /// What DATABASE_URL says. Kept wrapped, since sqlx's own type shows its password when printed for debugging.
+    Given(SecretString),
+    Private(postgres::Settings),
+}
+
+impl ServerArgs {
+    pub fn resolve(&self, environment: &Environment) -> Result<Config, ConfigError> {
+        if !self.metrics_listen.ip().is_loopback() {
+            return Err(ConfigError::MetricsNotLoopback(self.metrics_listen));
+        }
+        let data = match &self.data {
+            Some(folder) if !folder.as_os_str().is_empty() => absolute(folder)?,
+            _ => environment.data()?,
+        };
+        let database = match &environment.database_url {
+            Some(url) => {
+                database_options(url)?;
+                Database::Given(url.clone())
+            }
+            None => Database::Private(postgres::Settings {
+                folder: data.join("postgres"),
+                search: self.search(&data, environment),
+            }),
+        };
+        let keys_file = match &self.keys_file {
+            Some(file) if !file.as_os_str().is_empty() => absolute(file)?,
+            _ => data.join("keys"),
+        };
+        Ok(Config {
+            root: environment.root,
+            database,
+            database_connections: self.database_connections,
+            listen: self.listen,
+            metrics_listen: self.metrics_listen,
+            public_url: public_url(self.public_url.as_deref(), self.listen)?,
+            keys_file,
+            client_file: environment.client_file(),
+            search: self.search(&data, environment),
+            path: environment.path.clone(),
+            log: self.log.clone(),
+            log_format: self.log_format,
+            data,
+        })
+    }
+
+    fn search(&self, data: &Path, environment: &Environment) -> postgres::Search {
+        let fetched = postgres_package_folder(data);
+        let system = binaries::SYSTEM_PATTERNS.iter().map(PathBuf::from);
+        postgres::Search {
+            only: self
+                .postgres_bin
+                .clone()
+                .filter(|folder| !folder.as_os_str().is_empty()),
+            path: environment.path.clone(),
+            patterns: system
+                .chain(binaries::FETCHED_PATTERNS.iter().map(|pattern| fetched.join(pattern)))
+                .collect(),
+        }
+    }
+}
+
+/// Where `./run` puts a package with a PostgreSQL server when the machine has none.
+pub fn postgres_package_folder(data: &Path) -> PathBuf {
+    data.join("postgres-package")
+}
+
+/// How to connect to the database of that URL.
+pub fn database_options(url: &SecretString) -> Result<PgConnectOptions, ConfigError> {
+    let fault = |error: &dyn std::error::Error| ConfigError::DatabaseUrl(error.to_string());
+    let parsed = url::Url::parse(url.expose_secret()).map_err(|error| fault(&error))?;
+    if !matches!(parsed.scheme(), "postgres" | "postgresql") {
+        return Err(ConfigError::DatabaseUrl(format!(
+            "it begins with '{}:'",
+            parsed.scheme()
+        )));
+    }
+    url.expose_secret().parse().map_err(|error: sqlx::Error| fault(&error))
+}
+
+fn public_url(given: Option<&str>, listen: SocketAddr) -> Result<String, ConfigError> {
+    let Some(given) = given.filter(|url| !url.is_empty()) else {
+        // A person can't open 0.0.0.0 in a browser.
+        return Ok(match (listen.ip().is_unspecified(), listen.ip().is_loopback()) {
+            (true, _) => format!("http://localhost:{}", listen.port()),
+            (_, true) => format!("http://127.0.0.1:{}", listen.port()),
+            _ => format!("http://{listen}"),
+        });
+    };
+    http_url(given).map_err(|why| ConfigError::PublicUrl {
+        value: given.to_owned(),
+        why,
+    })
+}
+
+/// An absolute http or https address without query, fragment or a slash at its end.
+fn http_url(text: &str) -> Result<String, String> {
+    let url = url::Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err("it is no http or https address".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("it has a query or a fragment".to_owned());
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, ConfigError> {
+    std::path::absolute(path).map_err(|error| ConfigError::File {
+        path: path.to_path_buf(),
+        why: error.to_string(),
+    })
+}
+
+/// Where a client finds its server, and what it shows there.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    /// Without a slash at its end.
+    pub server: String,
+    pub token: Option<SecretString>,
+}
+
+/// What `up` leaves for the commands of the person who ran it.
+#[derive(Serialize, Deserialize)]
+struct ClientFile {
+    server: String,
+    token: String,
+}
+
+impl ClientArgs {
+    pub fn resolve(&self, environment: &Environment) -> Result<Connection, ConfigError> {
+        let file = match environment.client_file() {
+            Some(path) => read_client_file(&path)?,
+            None => None,
+        };
+        let named = self.server.as_deref().filter(|server| !server.is_empty());
+        let given = named.map(|server| {
+            http_url(server).map_err(|why| ConfigError::Server {
+                value: server.to_owned(),
+                why,
+            })
+        });
+        let given = given.transpose()?;
+        let token = self.token.clone().filter(|token| !token.expose_secret().is_empty());
+        match (given, file) {
+            // The file's token was made by one server, and no other one must get to see it.
+            (Some(server), Some(file)) => Ok(Connection {
+                token: token.or_else(|| (file.server == server).then(|| file.token.into())),
+                server,
+            }),
+            (Some(server), None) => Ok(Connection { server, token }),
+            (None, Some(file)) => Ok(Connection {
+                server: file.server,
+                token: token.or_else(|| Some(file.token.into())),
+            }),
+            (None, None) => Err(ConfigError::NoServer),
+        }
+    }
+}
+
+fn read_client_file(path: &Path) -> Result<Option<ClientFile>, ConfigError> {
+    let fault = |why: String| ConfigError::File {
+        path: path.to_path_buf(),
+        why,
+    };
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| fault(format!("{error}. `trainyard up` writes it anew if you remove it"))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fault(error.to_string())),
+    }
+}
+
+/// Writes the client's file, for nobody else to read.
+pub fn write_client_file(path: &Path, server: &str, token: &SecretString) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let file = ClientFile {
+        server: server.to_owned(),
+        token: token.expose_secret().to_owned(),
+    };
+    private_file::replace(path, serde_json::to_string_pretty(&file)?.as_bytes())
+}
+
+/// Starts this program again in its place without `PGOPTIONS`, if that is set: sqlx adds it to every connection,
+/// whatever it is told, and what was meant for another server must not reach the private one.
+/// Returns only if there was nothing to do, or with what went wrong.
+pub fn shed_pgoptions() -> std::io::Result<()> {
+    const NAME: &str = "PGOPTIONS";
+    if std::env::var_os(NAME).is_none() {
+        return Ok(());
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env_remove(NAME);
+    Err(command.exec())
+}

@@ -1,0 +1,125 @@
+//! Who did what. Written in the transaction of the deed, so there is no deed without its line.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::PgConnection;
+use trainyard_core::model::{AuditId, TeamId, TokenId, UserId};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{Db, DbError, Scope};
+
+#[derive(Debug, Clone)]
+pub struct NewEntry<'a> {
+    pub id: AuditId,
+    pub actor: Option<UserId>,
+    pub token: Option<TokenId>,
+    /// Dotted: `job.cancel`, `token.create`.
+    pub action: &'a str,
+    pub subject_kind: &'a str,
+    pub subject: Option<Uuid>,
+    pub team: Option<TeamId>,
+    /// Never a secret, never a whole document.
+    pub detail: Value,
+    pub request: &'a str,
+}
+
+pub async fn write(tx: &mut PgConnection, entry: NewEntry<'_>, now: DateTime<Utc>) -> Result<(), DbError> {
+    sqlx::query!(
+        r#"/* audit::write */
+        insert into audit (class, id, at, actor_id, token_id, action, subject_kind, subject_id, team_id, detail, request_id)
+        values ('installation', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"#,
+        entry.id.0,
+        now,
+        entry.actor.map(|actor| actor.0),
+        entry.token.map(|token| token.0),
+        entry.action,
+        entry.subject_kind,
+        entry.subject,
+        entry.team.map(|team| team.0),
+        entry.detail,
+        entry.request
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct AuditEntry {
+    pub id: AuditId,
+    pub at: DateTime<Utc>,
+    pub actor: Option<UserId>,
+    pub actor_name: Option<String>,
+    pub token: Option<TokenId>,
+    pub action: String,
+    pub subject_kind: String,
+    /// The subject's id in the form that its own endpoint uses.
+    pub subject: Option<String>,
+    pub team: Option<TeamId>,
+    #[schema(value_type = Object)]
+    pub detail: Value,
+    pub request_id: Option<String>,
+}
+
+/// A page of the audit log, newest first. A scope of teams sees what happened in these teams.
+pub async fn list(
+    db: &Db,
+    scope: &Scope,
+    team: Option<TeamId>,
+    action: Option<&str>,
+    before: Option<AuditId>,
+    limit: i64,
+) -> Result<Vec<AuditEntry>, DbError> {
+    let teams = scope.teams();
+    let rows = sqlx::query!(
+        r#"/* audit::list */
+        select a.id, a.at, a.actor_id, u.name as "actor_name?", a.token_id, a.action, a.subject_kind, a.subject_id,
+            a.team_id, a.detail, a.request_id
+        from audit a left join users u on u.id = a.actor_id
+        where a.class = 'installation' and ($1::uuid[] is null or a.team_id = any($1))
+            and ($2::uuid is null or a.team_id = $2) and ($3::text is null or a.action = $3)
+            and ($4::uuid is null or a.id < $4)
+        order by a.id desc limit $5"#,
+        teams.as_deref(),
+        team.map(|team| team.0),
+        action,
+        before.map(|before| before.0),
+        limit
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| AuditEntry {
+            id: row.id.into(),
+            at: row.at,
+            actor: row.actor_id.map(UserId),
+            actor_name: row.actor_name,
+            token: row.token_id.map(TokenId),
+            subject: row.subject_id.map(|id| named(&row.subject_kind, id)),
+            action: row.action,
+            subject_kind: row.subject_kind,
+            team: row.team_id.map(TeamId),
+            detail: row.detail,
+            request_id: row.request_id,
+        })
+        .collect())
+}
+
+/// An id in its outside form, by what it is of.
+fn named(kind: &str, id: Uuid) -> String {
+    use trainyard_core::model::{CheckId, ClusterId, JobId, NodeId, SecretId};
+    match kind {
+        "job" => JobId(id).to_string(),
+        "team" => TeamId(id).to_string(),
+        "user" => UserId(id).to_string(),
+        "token" => TokenId(id).to_string(),
+        "secret" => SecretId(id).to_string(),
+        "cluster" => ClusterId(id).to_string(),
+        "node" => NodeId(id).to_string(),
+        "check" => CheckId(id).to_string(),
+        _ => id.to_string(),
+    }
+}

@@ -1,0 +1,312 @@
+//! Pages of jobs, newest first. The work for one page is bounded however many jobs there are: candidates come from an
+//! index in the order of the page, and no more than [`WINDOW`] of them are looked at for what no index answers.
+//!
+//! Deliberately absent: the document (no list needs it) and totals (a count of a million rows is never cheap).
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use sqlx::types::Json;
+use trainyard_core::model::{ClusterId, JobId, Phase, TeamId, UserId};
+use uuid::Uuid;
+
+use super::{
+    Db, DbError, Scope,
+    jobs_read::{Job, JobRow},
+};
+
+/// How many candidates one page may look at. A page that ends there may be short and still have a next one.
+pub const WINDOW: i64 = 10_000;
+
+/// Which jobs. Everything left out lets every job through.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobFilter {
+    pub phases: Vec<Phase>,
+    pub team: Option<TeamId>,
+    pub cluster: Option<ClusterId>,
+    pub owner: Option<UserId>,
+    pub labels: BTreeMap<String, String>,
+    /// Part of the name, of a label or of the message.
+    pub text: Option<String>,
+    pub from: Option<DateTime<Utc>>,
+    pub to: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Clone)]
+pub struct JobPage {
+    pub jobs: Vec<Job>,
+    /// The next page holds what is older than this job.
+    pub next: Option<JobId>,
+}
+
+/// One page: jobs older than `before`, at most `limit`.
+pub async fn page(
+    db: &Db,
+    scope: &Scope,
+    filter: &JobFilter,
+    before: Option<JobId>,
+    limit: i64,
+) -> Result<JobPage, DbError> {
+    let ask = Ask::new(scope, filter, before, limit);
+    if ask.teams.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(JobPage {
+            jobs: Vec::new(),
+            next: None,
+        });
+    }
+    let mut rows = ask.rows(db).await?;
+    if rows.len() as i64 > limit {
+        rows.truncate(limit as usize);
+        return into_page(rows, true);
+    }
+    if !ask.has_rest() {
+        return into_page(rows, false);
+    }
+    if ask.labels.is_some() && ask.label_is_rare(db).await? {
+        // Few jobs have the label: all of them come out of its own index, and the answer is complete.
+        let mut rows = ask.rows_by_label(db).await?;
+        let more = rows.len() as i64 > limit;
+        rows.truncate(limit as usize);
+        return into_page(rows, more);
+    }
+    let horizon = ask.horizon(db).await?;
+    let mut page = into_page(rows, false)?;
+    page.next = horizon.map(JobId);
+    Ok(page)
+}
+
+fn into_page(rows: Vec<JobRow>, more: bool) -> Result<JobPage, DbError> {
+    let jobs = rows.into_iter().map(JobRow::into_job).collect::<Result<Vec<_>, _>>()?;
+    let next = if more { jobs.last().map(|job| job.id) } else { None };
+    Ok(JobPage { jobs, next })
+}
+
+/// The lowest UUIDv7 of a moment: ids are ordered by time.
+fn floor(at: DateTime<Utc>) -> Uuid {
+    Uuid::from_u128((at.timestamp_millis().max(0) as u128) << 80)
+}
+
+/// A page's parameters as SQL wants them.
+struct Ask {
+    teams: Option<Vec<Uuid>>,
+    phases: Option<Vec<String>>,
+    owner: Option<Uuid>,
+    cluster: Option<Uuid>,
+    labels: Option<Json<BTreeMap<String, String>>>,
+    text: Option<String>,
+    before: Uuid,
+    from: Uuid,
+    window: i64,
+    limit: i64,
+}
+
+/// The columns of a row, from candidates that come out of an index in order. `$1` to `$5` belong to the candidates.
+macro_rules! rows {
+    ($candidates:tt, $ask:expr, $key:expr, $db:expr) => {
+        sqlx::query_as!(
+            JobRow,
+            "/* jobs_list::page */
+            select j.id, j.name, j.team_id, t.name as team_name, j.owner_id, u.name as owner_name,
+                j.labels as \"labels: Json<BTreeMap<String, String>>\", j.wanted, j.phase, j.reason, j.message,
+                j.stale_since, j.priority, j.queue, j.cluster_wanted, j.cluster_id, c.name as \"cluster_name?\",
+                j.replicas, j.cpu_milli, j.memory_bytes, j.gpus, j.generation, j.event_seq, j.attempt, j.step,
+                j.step_at, j.total_steps, j.origin, j.origin_job_id, j.created_at, j.queued_at, j.queued_seconds,
+                j.not_before, j.started_at, j.ended_at, null::text as document
+            from ("
+                + $candidates
+                + ") j join teams t on t.id = j.team_id join users u on u.id = j.owner_id
+                left join clusters c on c.id = j.cluster_id
+            where ($6::text[] is null or j.phase = any($6)) and ($7::uuid is null or j.cluster_id = $7)
+                and ($8::jsonb is null or j.labels @> $8)
+                and ($9::text is null or strpos(j.name, $9) > 0 or strpos(lower(j.message), $9) > 0
+                    or strpos(lower(j.labels::text), $9) > 0)
+            order by j.id desc limit $10",
+            $ask.teams.as_deref(),
+            $key,
+            $ask.before,
+            $ask.from,
+            $ask.window,
+            $ask.phases.as_deref(),
+            $ask.cluster,
+            $ask.labels.as_ref() as _,
+            $ask.text.as_deref(),
+            $ask.limit + 1
+        )
+        .fetch_all(&$db.pool)
+        .await
+    };
+}
+
+/// The last candidate that a page looked at, if there may be more behind it.
+macro_rules! horizon {
+    ($candidates:tt, $ask:expr, $key:expr, $db:expr) => {
+        sqlx::query!(
+            "/* jobs_list::horizon */
+            select count(*) as \"looked_at!\", (array_agg(id order by id))[1] as last from ("
+                + $candidates
+                + ") j",
+            $ask.teams.as_deref(),
+            $key,
+            $ask.before,
+            $ask.from,
+            $ask.window
+        )
+        .fetch_one(&$db.pool)
+        .await
+        .map(|row| row.last.filter(|_| row.looked_at >= $ask.window))
+    };
+}
+
+/// Everything there is, by the primary key.
+macro_rules! newest {
+    ($then:ident, $ask:expr, $db:expr) => {
+        $then!(
+            "select * from jobs
+             where $1::uuid[] is null and $2::text is null and deleted_at is null and id < $3 and id >= $4
+             order by id desc limit $5",
+            $ask,
+            $ask.key(),
+            $db
+        )
+    };
+}
+
+/// The newest of each team, merged.
+macro_rules! by_team {
+    ($then:ident, $ask:expr, $db:expr) => {
+        $then!(
+            "select n.* from unnest($1::uuid[]) s (team_id) cross join lateral (
+                 select * from jobs
+                 where team_id = s.team_id and $2::text is null and deleted_at is null and id < $3 and id >= $4
+                 order by id desc limit $5) n
+             order by n.id desc limit $5",
+            $ask,
+            $ask.key(),
+            $db
+        )
+    };
+}
+
+/// The newest of each team in each phase, merged: ids first, from the index alone.
+macro_rules! by_phase {
+    ($then:ident, $ask:expr, $db:expr) => {
+        $then!(
+            "select f.* from (
+                 select n.id from (select id from teams where $1::uuid[] is null or id = any($1)) s (team_id)
+                     cross join unnest(string_to_array($2::text, ',')) p (phase)
+                     cross join lateral (
+                         select id from jobs
+                         where team_id = s.team_id and phase = p.phase and deleted_at is null and id < $3 and id >= $4
+                         order by id desc limit $5) n
+                 order by n.id desc limit $5) m join jobs f on f.id = m.id",
+            $ask,
+            $ask.key(),
+            $db
+        )
+    };
+}
+
+/// The newest of one person.
+macro_rules! by_owner {
+    ($then:ident, $ask:expr, $db:expr) => {
+        $then!(
+            "select * from jobs
+             where owner_id = $2::text::uuid and ($1::uuid[] is null or team_id = any($1))
+                 and deleted_at is null and id < $3 and id >= $4
+             order by id desc limit $5",
+            $ask,
+            $ask.key(),
+            $db
+        )
+    };
+}
+
+impl Ask {
+    fn new(scope: &Scope, filter: &JobFilter, before: Option<JobId>, limit: i64) -> Self {
+        let teams = match (scope.teams(), filter.team) {
+            (None, None) => None,
+            (None, Some(team)) => Some(vec![team.0]),
+            (Some(teams), None) => Some(teams),
+            (Some(teams), Some(team)) => Some(teams.into_iter().filter(|&known| known == team.0).collect()),
+        };
+        let end = filter.to.map_or(Uuid::max(), floor);
+        let mut ask = Self {
+            teams,
+            phases: (!filter.phases.is_empty()).then(|| filter.phases.iter().map(Phase::to_string).collect()),
+            owner: filter.owner.map(|owner| owner.0),
+            cluster: filter.cluster.map(|cluster| cluster.0),
+            labels: (!filter.labels.is_empty()).then(|| Json(filter.labels.clone())),
+            text: filter.text.as_ref().map(|text| text.to_lowercase()),
+            before: before.map_or(end, |before| before.0.min(end)),
+            from: filter.from.map_or(Uuid::nil(), floor),
+            window: limit + 1,
+            limit,
+        };
+        if ask.has_rest() {
+            ask.window = WINDOW;
+        }
+        ask
+    }
+
+    /// Something is asked that the candidates' index does not answer.
+    fn has_rest(&self) -> bool {
+        self.cluster.is_some()
+            || self.labels.is_some()
+            || self.text.is_some()
+            || (self.owner.is_some() && self.phases.is_some())
+    }
+
+    /// What the candidates' index is asked for besides teams.
+    fn key(&self) -> Option<String> {
+        match (self.owner, &self.phases) {
+            (Some(owner), _) => Some(owner.to_string()),
+            (None, Some(phases)) => Some(phases.join(",")),
+            (None, None) => None,
+        }
+    }
+
+    async fn rows(&self, db: &Db) -> Result<Vec<JobRow>, DbError> {
+        Ok(match (self.owner, &self.phases, &self.teams) {
+            (Some(_), _, _) => by_owner!(rows, self, db),
+            (None, Some(_), _) => by_phase!(rows, self, db),
+            (None, None, Some(_)) => by_team!(rows, self, db),
+            (None, None, None) => newest!(rows, self, db),
+        }?)
+    }
+
+    async fn horizon(&self, db: &Db) -> Result<Option<Uuid>, DbError> {
+        Ok(match (self.owner, &self.phases, &self.teams) {
+            (Some(_), _, _) => by_owner!(horizon, self, db),
+            (None, Some(_), _) => by_phase!(horizon, self, db),
+            (None, None, Some(_)) => by_team!(horizon, self, db),
+            (None, None, None) => newest!(horizon, self, db),
+        }?)
+    }
+
+    async fn label_is_rare(&self, db: &Db) -> Result<bool, DbError> {
+        let found = sqlx::query_scalar!(
+            r#"/* jobs_list::label_is_rare */
+            select count(*) as "found!" from (select 1 from jobs where labels @> $1 and labels <> '{}' limit $2) l"#,
+            self.labels.as_ref() as _,
+            WINDOW + 1
+        )
+        .fetch_one(&db.pool)
+        .await?;
+        Ok(found <= WINDOW)
+    }
+
+    async fn rows_by_label(&self, db: &Db) -> Result<Vec<JobRow>, DbError> {
+        let owner = self.owner.map(|owner| owner.to_string());
+        Ok(rows!(
+            "select f.* from (
+                 -- The fence keeps the planner from walking all jobs in order in the hope of an early match.
+                 select id, team_id, owner_id, deleted_at from jobs where labels @> $8 and labels <> '{}' offset 0
+             ) l join jobs f on f.id = l.id
+             where l.deleted_at is null and ($1::uuid[] is null or l.team_id = any($1))
+                 and ($2::text is null or l.owner_id = $2::text::uuid) and l.id < $3 and l.id >= $4 and $5::bigint > 0",
+            self,
+            owner,
+            db
+        )?)
+    }
+}

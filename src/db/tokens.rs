@@ -1,0 +1,106 @@
+//! Tokens of people and programs. The hash is stored, the token itself is shown once and never again.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::PgConnection;
+use trainyard_core::model::{TeamId, TokenId, UserId};
+use utoipa::ToSchema;
+
+use super::{Db, DbError};
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Token {
+    pub id: TokenId,
+    pub name: String,
+    pub user: UserId,
+    /// The only team that it reaches. `null`: every team of its user.
+    pub team: Option<TeamId>,
+    /// `viewer`, `member`, `owner` or `admin`: at most this much, whatever its user may do.
+    pub role: String,
+    pub created_at: DateTime<Utc>,
+    pub expires_at: Option<DateTime<Utc>>,
+    pub revoked_at: Option<DateTime<Utc>>,
+    /// Written some seconds late.
+    pub last_used_at: Option<DateTime<Utc>>,
+}
+
+pub struct NewToken<'a> {
+    pub id: TokenId,
+    pub hash: [u8; 32],
+    pub user: UserId,
+    pub name: &'a str,
+    pub team: Option<TeamId>,
+    pub role: &'a str,
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+pub async fn insert(tx: &mut PgConnection, token: &NewToken<'_>, now: DateTime<Utc>) -> Result<(), DbError> {
+    sqlx::query!(
+        r#"/* tokens::insert */
+        insert into tokens (id, hash, user_id, name, team_id, role, created_at, expires_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)"#,
+        token.id.0,
+        &token.hash[..],
+        token.user.0,
+        token.name,
+        token.team.map(|team| team.0),
+        token.role,
+        now,
+        token.expires_at
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// A page of tokens, newest first. `user`: whose; `None`: everybody's.
+pub async fn list(db: &Db, user: Option<UserId>, before: Option<TokenId>, limit: i64) -> Result<Vec<Token>, DbError> {
+    let rows = sqlx::query!(
+        r#"/* tokens::list */
+        select id, name, user_id, team_id, role, created_at, expires_at, revoked_at, last_used_at from tokens
+        where ($1::uuid is null or user_id = $1) and ($2::uuid is null or id < $2) order by id desc limit $3"#,
+        user.map(|user| user.0),
+        before.map(|before| before.0),
+        limit
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Token {
+            id: row.id.into(),
+            name: row.name,
+            user: row.user_id.into(),
+            team: row.team_id.map(TeamId),
+            role: row.role,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            revoked_at: row.revoked_at,
+            last_used_at: row.last_used_at,
+        })
+        .collect())
+}
+
+/// Ends a token for good. `owner`: only if it is this user's. Answers whether it did anything.
+pub async fn revoke(
+    tx: &mut PgConnection,
+    id: TokenId,
+    owner: Option<UserId>,
+    now: DateTime<Utc>,
+) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"/* tokens::revoke */
+        with found as (
+            select id, revoked_at from tokens where id = $1 and ($2::uuid is null or user_id = $2) for update
+        ), done as (
+            update tokens set revoked_at = $3 from found where tokens.id = found.id and found.revoked_at is null
+        )
+        select revoked_at is null as "live!" from found"#,
+        id.0,
+        owner.map(|owner| owner.0),
+        now
+    )
+    .fetch_optional(tx)
+    .await?;
+    found.ok_or(DbError::NotFound)
+}

@@ -1,0 +1,260 @@
+//! One look at one job: its wish, its attempt and what the runtime shows in, what `plan::attempt` says done.
+
+use chrono::{DateTime, Utc};
+use trainyard_core::{
+    model::{JobId, Outcome},
+    plan::{
+        attempt::{self, AttemptEnd, AttemptFacts, JobFacts, Policy, Reason, ReplicaFacts, Sight, Step, StopCause},
+        retry,
+    },
+};
+
+use super::{WorkError, Worker, launch, record};
+use crate::{
+    db::{
+        DbError,
+        attempts::{self, AttemptRecord},
+        conditions,
+        events::Subject,
+        holdings, jobs,
+        jobs::JobRecord,
+        tasks::{self, Finish, Lease, TaskKind},
+    },
+    runtimes::Runtime,
+};
+
+/// Acts show their effect in the next observation; this many rounds follow each other before the timer takes over.
+const ROUNDS: usize = 3;
+
+pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
+    let id = JobId(lease.subject);
+    for round in 1.. {
+        let job = match jobs::load(&worker.db, id).await {
+            Err(DbError::NotFound) => return finish(worker, lease, Finish::Done).await,
+            other => other?,
+        };
+        let attempt = attempts::newest(&worker.db, id).await?;
+        if let Some(machine) = elsewhere(worker, attempt.as_ref()).await? {
+            return hand_over(worker, lease, &machine).await;
+        }
+        let now = worker.clock.now();
+        let decision = decide(worker, &job, attempt.as_ref(), now).await?;
+        let acts: Vec<&Step> = decision.steps.iter().filter(|step| step.is_act()).collect();
+        let last = acts.is_empty() || round == ROUNDS;
+        let next = match decision.look_again_at {
+            Some(at) if at <= now => Finish::At(now + chrono::Duration::milliseconds(100)),
+            Some(at) => Finish::At(at),
+            None => Finish::Done,
+        };
+
+        let mut tx = worker.db.begin().await?;
+        tasks::check(&mut tx, lease, now).await?;
+        let records = decision.steps.iter().filter(|step| !step.is_act());
+        record::apply(&mut tx, &job, attempt.as_ref(), records, now).await?;
+        if acts.is_empty() {
+            tasks::finish(&mut tx, lease, &next, now).await?;
+        }
+        tx.commit().await.map_err(DbError::from)?;
+        record::announce(worker, &job, &decision.steps).await;
+
+        if let Some(attempt) = &attempt {
+            for step in acts {
+                act(worker, &job, attempt, step).await?;
+            }
+        }
+        if last {
+            let soon = Finish::At(now + chrono::Duration::milliseconds(500));
+            return if decision.steps.iter().any(Step::is_act) {
+                finish(worker, lease, soon).await
+            } else {
+                Ok(())
+            };
+        }
+    }
+    Ok(())
+}
+
+async fn finish(worker: &Worker, lease: &Lease, how: Finish) -> Result<(), WorkError> {
+    let mut tx = worker.db.begin().await?;
+    tasks::finish(&mut tx, lease, &how, worker.clock.now()).await?;
+    Ok(tx.commit().await.map_err(DbError::from)?)
+}
+
+/// A live attempt whose processes are on another machine than this one: that machine's id.
+async fn elsewhere(worker: &Worker, attempt: Option<&AttemptRecord>) -> Result<Option<String>, WorkError> {
+    let Some(attempt) = attempt.filter(|attempt| attempt.ended_at.is_none()) else {
+        return Ok(None);
+    };
+    if worker.runtime(attempt.cluster).is_some() {
+        return Ok(None);
+    }
+    Ok(jobs::cluster_machine(&worker.db, attempt.cluster).await?)
+}
+
+async fn hand_over(worker: &Worker, lease: &Lease, machine: &str) -> Result<(), WorkError> {
+    let now = worker.clock.now();
+    let mut tx = worker.db.begin().await?;
+    tasks::poke(&mut tx, TaskKind::Job, lease.subject, Some(machine), now).await?;
+    tasks::finish(&mut tx, lease, &Finish::Done, now).await?;
+    Ok(tx.commit().await.map_err(DbError::from)?)
+}
+
+async fn decide(
+    worker: &Worker,
+    job: &JobRecord,
+    attempt: Option<&AttemptRecord>,
+    now: DateTime<Utc>,
+) -> Result<attempt::Decision, WorkError> {
+    let live = attempt.filter(|attempt| attempt.ended_at.is_none());
+    let facts = match attempt {
+        Some(attempt) => Some(attempt_facts(worker, job, attempt).await?),
+        None => None,
+    };
+    let observed = match live {
+        Some(attempt) => match worker.runtime(attempt.cluster) {
+            Some(runtime) => Some((runtime.observe(attempt.id).await?, attempt)),
+            None => None,
+        },
+        None => None,
+    };
+    let watched = match live {
+        Some(attempt) => holdings::since(&worker.db, holdings::CLUSTER, attempt.cluster.0, now).await?,
+        None => None,
+    };
+    let sight = live.map(|attempt| match &observed {
+        // Without a holder nobody reads the output, so silence means nothing yet.
+        Some((observed, _)) => Sight::Seen {
+            observed,
+            since: watched.unwrap_or(now).max(attempt.admitted_at),
+        },
+        None => Sight::NotObservable {
+            since: job.stale_since.unwrap_or(now),
+        },
+    });
+    let conditions = record::known_conditions(&conditions::of(&worker.db, Subject::Job(job.id)).await?);
+    let failures_before = match attempt {
+        Some(attempt) => attempts::failures_before(&worker.db, job.id, attempt.number).await? as u32,
+        None => 0,
+    };
+    let judgement = match live {
+        Some(attempt) => record::judge(worker, job, attempt, watched, now).await?,
+        None => None,
+    };
+    let job_facts = JobFacts {
+        wanted: job.wanted,
+        phase: job.phase,
+        queued_at: job.queued_at,
+        not_before: job.not_before,
+        waited_before: chrono::Duration::seconds(job.queued_seconds),
+        failures_before,
+        stale_since: job.stale_since,
+        hidden: job.deleted_at.is_some(),
+        conditions: &conditions,
+        policy: Policy::of(&job.document),
+    };
+    Ok(attempt::decide(
+        &job_facts,
+        facts.as_ref(),
+        sight,
+        judgement.as_ref(),
+        now,
+    ))
+}
+
+async fn attempt_facts(worker: &Worker, job: &JobRecord, attempt: &AttemptRecord) -> Result<AttemptFacts, WorkError> {
+    let checkpoint = attempts::last_checkpoint(worker.db.pool(), job.id, attempt.number).await?;
+    let replicas: Vec<ReplicaFacts> = attempt.replicas.iter().map(record::replica_facts).collect();
+    let end = attempt.outcome.zip(attempt.ended_at).map(|(outcome, at)| AttemptEnd {
+        outcome,
+        reason: attempt.reason.parse().unwrap_or(match outcome {
+            Outcome::Succeeded => Reason::AllSucceeded,
+            Outcome::Cancelled => Reason::Cancelled,
+            Outcome::Suspended => Reason::Suspended,
+            Outcome::Lost => Reason::ReplicaLost,
+            Outcome::Failed => Reason::ExitUnknown,
+        }),
+        message: attempt.message.clone(),
+        at,
+        first_failure: attempt.first_failure.clone(),
+        code: attempt.code,
+    });
+    Ok(AttemptFacts {
+        number: attempt.number as u32,
+        phase: attempt.phase,
+        admitted_at: attempt.admitted_at,
+        running_at: attempt.running_at,
+        stopping_at: attempt.stopping_at,
+        stop_cause: attempt
+            .stop_cause
+            .as_deref()
+            .and_then(|cause| cause.parse::<StopCause>().ok()),
+        checkpoint_asked_at: attempt.checkpoint_asked_at,
+        checkpoint_at: checkpoint.map(|(_, at)| at),
+        stop_asked_at: attempt.stop_asked_at,
+        end,
+        replicas,
+    })
+}
+
+/// Does what a runtime does. Each of these may be repeated.
+async fn act(worker: &Worker, job: &JobRecord, attempt: &AttemptRecord, step: &Step) -> Result<(), WorkError> {
+    let Some(runtime) = worker.runtime(attempt.cluster) else {
+        return Ok(());
+    };
+    match step {
+        Step::StartProcesses => start(worker, runtime.as_ref(), job, attempt).await,
+        Step::SignalCheckpoint { signal } => {
+            runtime.signal(attempt.id, record::signal_number(*signal)).await?;
+            asked(worker, attempt, true, false).await
+        }
+        Step::StopProcesses => {
+            runtime.stop(attempt.id).await?;
+            asked(worker, attempt, false, true).await
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn asked(worker: &Worker, attempt: &AttemptRecord, checkpoint: bool, stop: bool) -> Result<(), WorkError> {
+    let mut tx = worker.db.begin().await?;
+    attempts::asked(&mut tx, attempt.id, checkpoint, stop, worker.clock.now()).await?;
+    Ok(tx.commit().await.map_err(DbError::from)?)
+}
+
+/// Starts what is not there. What the runtime refuses for good, and a secret that went away, end the attempt with
+/// words instead of being tried for ever.
+async fn start(
+    worker: &Worker,
+    runtime: &dyn Runtime,
+    job: &JobRecord,
+    attempt: &AttemptRecord,
+) -> Result<(), WorkError> {
+    let refused = match launch::assemble(worker, job, attempt).await? {
+        Ok(launch) => match runtime.start(&launch).await {
+            Err(crate::runtimes::RuntimeError::Refused { message, .. }) => message,
+            other => return Ok(other?),
+        },
+        Err(message) => message,
+    };
+    let now = worker.clock.now();
+    let mut tx = worker.db.begin().await?;
+    for replica in attempt.replicas.iter().filter(|replica| !replica.phase.is_final()) {
+        let change = attempts::ReplicaChange {
+            phase: Some(trainyard_core::model::ReplicaPhase::Failed),
+            reason: Some(Reason::StartFailed.as_str().to_owned()),
+            message: Some(refused.clone()),
+            ended_at: Some(now),
+            ..Default::default()
+        };
+        attempts::change_replica(&mut tx, job.id, attempt.id, &replica.key, &change, now).await?;
+    }
+    Ok(tx.commit().await.map_err(DbError::from)?)
+}
+
+/// What the restart policy said after an attempt that ended badly, for the post-mortem.
+pub fn verdict(job: &JobRecord, attempt: &AttemptRecord, failures_before: u32) -> Option<retry::Verdict> {
+    let ended_at = attempt.ended_at?;
+    let reason: Reason = attempt.reason.parse().ok()?;
+    matches!(attempt.outcome, Some(Outcome::Failed | Outcome::Lost))
+        .then(|| retry::after_failure(&job.document.restart, failures_before, reason, attempt.code, ended_at))
+}

@@ -1,0 +1,209 @@
+//! The long-lived side of this machine as a cluster: one holding, and under it the loops that watch processes, store
+//! their output, look at the machine, and clear away what is over.
+//!
+//! Everything here may be done again by another process at any moment: the runtime's truth is on disk, and each write
+//! proves the fence.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use trainyard_core::model::{AttemptId, ClusterId};
+
+use super::{
+    WorkError, Worker,
+    about::FromRecords,
+    hold,
+    ingest::{self, Ingest},
+    node, post_mortem,
+    seal::{self, SealRequest},
+};
+use crate::{
+    db::{
+        DbError, attempts,
+        holdings::{self, Holding},
+        jobs, notify,
+        tasks::{self, TaskKind},
+    },
+    runtimes::{Runtime, local::LocalRuntime},
+};
+
+/// Requests to seal that may wait; ingest asks again when there is no room.
+const SEALS_WAITING: usize = 256;
+/// How often what is over is looked for.
+const TEND: Duration = Duration::from_secs(1);
+/// Processes of attempts that no record calls for are looked for this often.
+const SWEEP: Duration = Duration::from_secs(30);
+/// A post-mortem waits this long for the last output before it is written without it.
+const PATIENCE: chrono::Duration = chrono::Duration::seconds(60);
+
+/// This machine as a cluster.
+pub struct Local {
+    pub worker: Arc<Worker>,
+    pub runtime: Arc<LocalRuntime>,
+    pub cluster: ClusterId,
+    /// Whose disk is watched.
+    pub data: std::path::PathBuf,
+}
+
+impl Local {
+    /// Holds the cluster whenever nobody else does, until told to stop.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            hold::held(
+                &self.worker,
+                holdings::CLUSTER,
+                self.cluster.0,
+                &stop,
+                |holding, over| {
+                    let (seals, asked) = tokio::sync::mpsc::channel(SEALS_WAITING);
+                    vec![
+                        Box::pin(self.clone().watch(over.clone())),
+                        Box::pin(self.clone().tend(holding.clone(), over.clone())),
+                        Box::pin(node::look_often(self.clone(), holding.clone(), over.clone())),
+                        Box::pin(self.clone().ingest(holding.clone(), seals, over.clone())),
+                        Box::pin(self.clone().seal(holding, asked, over)),
+                    ]
+                },
+            )
+            .await;
+            tokio::select! {
+                () = tokio::time::sleep(hold::RENEW / 2) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// Stores what replicas print.
+    async fn ingest(self: Arc<Self>, holding: Holding, seals: mpsc::Sender<SealRequest>, over: CancellationToken) {
+        let worker = &self.worker;
+        let about = Arc::new(FromRecords(worker.clone()));
+        let ingest = Ingest::new(
+            worker.db.clone(),
+            self.runtime.clone(),
+            self.cluster,
+            about,
+            ingest::Settings::default(),
+            seals,
+        );
+        if let Err(error) = ingest
+            .run(holding, worker.now(), worker.listener.subscribe(), over)
+            .await
+        {
+            tracing::warn!(%error, "storing output ended");
+        }
+    }
+
+    /// Merges small rows of output.
+    async fn seal(self: Arc<Self>, holding: Holding, asked: mpsc::Receiver<SealRequest>, over: CancellationToken) {
+        let worker = &self.worker;
+        if let Err(error) = seal::run(worker.db.clone(), holding, self.cluster, worker.now(), asked, over).await {
+            tracing::warn!(%error, "sealing output ended");
+        }
+    }
+
+    /// Turns what the runtime noticed into pokes. What is missed here is found by each job's own timer.
+    async fn watch(self: Arc<Self>, over: CancellationToken) {
+        loop {
+            let changed = tokio::select! {
+                changed = self.runtime.changed() => changed,
+                () = over.cancelled() => return,
+            };
+            if let Err(error) = self.poke(&changed).await {
+                tracing::debug!(%error, "could not poke jobs whose processes changed");
+            }
+            // Output is news too; a chatty job is looked at a few times a second and not for every line.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Pokes the jobs of these attempts; of all open ones if none is named.
+    async fn poke(&self, changed: &[AttemptId]) -> Result<(), WorkError> {
+        let worker = &self.worker;
+        let named: BTreeSet<AttemptId> = changed.iter().copied().collect();
+        let open = attempts::open_on(&worker.db, self.cluster).await?;
+        let jobs: Vec<_> = open
+            .iter()
+            .filter(|(id, _)| named.is_empty() || named.contains(id))
+            .map(|(_, job)| job.0)
+            .collect();
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let mut tx = worker.db.begin().await?;
+        tasks::poke_all(
+            &mut tx,
+            TaskKind::Job,
+            &jobs,
+            Some(&worker.machine_id),
+            worker.clock.now(),
+        )
+        .await?;
+        tx.commit().await.map_err(DbError::from)?;
+        Ok(notify::send(worker.db.pool(), notify::TASKS, &worker.machine_id).await?)
+    }
+
+    /// Freezes what is to be remembered, then gives back what is over, and ends what nobody wants.
+    async fn tend(self: Arc<Self>, holding: Holding, over: CancellationToken) {
+        let mut until_sweep = Duration::ZERO;
+        loop {
+            if let Err(error) = self.tend_once(&holding).await {
+                tracing::debug!(%error, "could not clear away ended attempts");
+            }
+            if until_sweep.is_zero() {
+                until_sweep = SWEEP;
+                if let Err(error) = self.sweep().await {
+                    tracing::debug!(%error, "could not look for strays");
+                }
+            }
+            until_sweep = until_sweep.saturating_sub(TEND);
+            tokio::select! {
+                () = tokio::time::sleep(TEND) => {}
+                () = over.cancelled() => return,
+            }
+        }
+    }
+
+    async fn tend_once(&self, holding: &Holding) -> Result<(), WorkError> {
+        let worker = &self.worker;
+        let now = worker.clock.now();
+        for (job, number) in attempts::without_post_mortem(&worker.db, self.cluster, now - PATIENCE, 100).await? {
+            post_mortem::freeze(worker, holding, job, number).await?;
+        }
+        for (attempt, job) in attempts::releasable(&worker.db, self.cluster, 100).await? {
+            self.runtime.release(attempt).await?;
+            let mut tx = worker.db.begin().await?;
+            holdings::check(&mut tx, holding, worker.clock.now()).await?;
+            attempts::released(&mut tx, attempt, worker.clock.now()).await?;
+            // A job that is to be deleted was waiting for this.
+            tasks::poke(
+                &mut tx,
+                TaskKind::Job,
+                job.0,
+                Some(&worker.machine_id),
+                worker.clock.now(),
+            )
+            .await?;
+            tx.commit().await.map_err(DbError::from)?;
+        }
+        for job in jobs::hidden_here(&worker.db, self.cluster, 100).await? {
+            self.runtime.release_job(job).await?;
+            jobs::volumes_gone(&worker.db, job).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends processes of attempts that are over or that no record knows: a start that was decided before somebody
+    /// else ended the attempt, or records that were restored from before it.
+    async fn sweep(&self) -> Result<(), WorkError> {
+        let present = self.runtime.attempts().await?;
+        let open: BTreeSet<AttemptId> = attempts::open_among(&self.worker.db, &present)
+            .await?
+            .into_iter()
+            .collect();
+        for attempt in present.into_iter().filter(|attempt| !open.contains(attempt)) {
+            self.runtime.stop(attempt).await?;
+        }
+        Ok(())
+    }
+}
