@@ -8,7 +8,8 @@ use std::{
 use clap::Parser;
 use trainyard::{
     backup::{self, BackupError},
-    cli::{BackupArgs, Cli, ClientCommand, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
+    cli::{BackupArgs, Cli, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
+    client::ClientCommand,
     config::{self, Config, ConfigError, Database, Environment, Output, ServerArgs},
     db::Db,
     doctor,
@@ -105,8 +106,7 @@ fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
 }
 
 fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
-    command.client().resolve(&Environment::read())?;
-    Err(Failure::NotInThisBuild("submit and its like"))
+    Ok(wait_for(trainyard::client::run(command, &Environment::read()))?)
 }
 
 fn shim(_args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
