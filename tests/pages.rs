@@ -44,8 +44,10 @@ async fn serve() -> SocketAddr {
 
 /// Where pictures go: `TRAINYARD_SCREENSHOTS`, or the target folder.
 fn gallery() -> PathBuf {
-    let folder = std::env::var_os("TRAINYARD_SCREENSHOTS")
-        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots"), PathBuf::from);
+    let folder = std::env::var_os("TRAINYARD_SCREENSHOTS").map_or_else(
+        || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots"),
+        PathBuf::from,
+    );
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
@@ -77,10 +79,23 @@ async fn every_page_is_sound_in_both_themes_and_widths() {
                 let place = format!("{name} {theme} {width}");
                 browser.open(&format!("http://{address}/sample/{name}")).await;
                 let ours = browser.run(include_str!("pages/checks.js")).await;
-                faults.extend(ours.as_array().into_iter().flatten().map(|fault| format!("{place}: {fault}")));
+                faults.extend(
+                    ours.as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|fault| format!("{place}: {fault}")),
+                );
                 let whole = !name.starts_with("logs");
-                browser.screenshot(&gallery().join(format!("{name}-{theme}-{width}.png")), whole).await;
-                faults.extend(browser.complaints().await.into_iter().map(|said| format!("{place}: {said}")));
+                browser
+                    .screenshot(&gallery().join(format!("{name}-{theme}-{width}.png")), whole)
+                    .await;
+                faults.extend(
+                    browser
+                        .complaints()
+                        .await
+                        .into_iter()
+                        .map(|said| format!("{place}: {said}")),
+                );
                 browser.run(&axe).await;
                 let found = browser
                     .run_async(
@@ -90,7 +105,13 @@ async fn every_page_is_sound_in_both_themes_and_widths() {
                             (error) => done([String(error)]));",
                     )
                     .await;
-                faults.extend(found.as_array().into_iter().flatten().map(|fault| format!("{place}: axe {fault}")));
+                faults.extend(
+                    found
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|fault| format!("{place}: axe {fault}")),
+                );
                 looked += 1;
             }
         }
@@ -115,19 +136,31 @@ async fn keys_and_the_theme_switch_work() {
     browser.look("light", 1400).await;
     browser.open(&format!("http://{address}/sample/jobs")).await;
     browser.press("jj").await;
-    assert_eq!(browser.run("return document.activeElement.textContent").await, "eval-harness");
+    assert_eq!(
+        browser.run("return document.activeElement.textContent").await,
+        "eval-harness"
+    );
     browser.press("k").await;
-    assert_eq!(browser.run("return document.activeElement.textContent").await, "llama-8b-sft");
+    assert_eq!(
+        browser.run("return document.activeElement.textContent").await,
+        "llama-8b-sft"
+    );
     browser.press("/").await;
     assert_eq!(browser.run("return document.activeElement.id").await, "find");
     browser.press("?j\u{e00c}").await;
-    assert_eq!(browser.run("return document.getElementById('find').value").await, "?j", "keys are text where one types");
+    assert_eq!(
+        browser.run("return document.getElementById('find').value").await,
+        "?j",
+        "keys are text where one types"
+    );
     browser.press("?").await;
     assert_eq!(browser.run("return document.getElementById('keys').open").await, true);
     browser.press("\u{e00c}").await;
     let ground = "return getComputedStyle(document.documentElement).backgroundColor";
     let light = browser.run(ground).await;
-    browser.run("document.getElementById('theme').click(); document.getElementById('theme').click()").await;
+    browser
+        .run("document.getElementById('theme').click(); document.getElementById('theme').click()")
+        .await;
     assert_ne!(browser.run(ground).await, light);
     browser.open(&format!("http://{address}/sample/node")).await;
     assert_ne!(browser.run(ground).await, light, "the choice holds on the next page");

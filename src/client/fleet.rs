@@ -39,7 +39,11 @@ pub struct OpenArgs {
 }
 
 pub async fn nodes(server: &Server, args: &NodesArgs, output: Output) -> Result<Done, ClientError> {
-    let filter: Vec<(&str, String)> = args.cluster.iter().map(|cluster| ("cluster", cluster.clone())).collect();
+    let filter: Vec<(&str, String)> = args
+        .cluster
+        .iter()
+        .map(|cluster| ("cluster", cluster.clone()))
+        .collect();
     let nodes = pages(server, "/nodes", &filter, args.limit as usize).await?;
     let now = Utc::now();
     let mut table = Table::new(&[
@@ -61,15 +65,23 @@ pub async fn nodes(server: &Server, args: &NodesArgs, output: Output) -> Result<
             (Some("not_ready"), _) => format!("Not ready: {}", text("message")),
             (phase, _) => phase.unwrap_or_default().to_owned(),
         };
-        let state = if node["stale_since"].is_null() { state } else { format!("{state} (when last seen)") };
+        let state = if node["stale_since"].is_null() {
+            state
+        } else {
+            format!("{state} (when last seen)")
+        };
         table.row([
             state,
             text("name"),
             node["cluster"]["name"].as_str().unwrap_or_default().to_owned(),
-            amount("cpu_milli").map(|milli| (milli as f64 / 1000.0).to_string()).unwrap_or_default(),
+            amount("cpu_milli")
+                .map(|milli| (milli as f64 / 1000.0).to_string())
+                .unwrap_or_default(),
             amount("memory_bytes").map(words::bytes).unwrap_or_default(),
             amount("gpus").map(|gpus| gpus.to_string()).unwrap_or_default(),
-            moment(&node["observed_at"]).map(|at| words::relative(at, now)).unwrap_or_default(),
+            moment(&node["observed_at"])
+                .map(|at| words::relative(at, now))
+                .unwrap_or_default(),
             text("id"),
         ]);
     }

@@ -79,7 +79,9 @@ impl ClientError {
         match self {
             ClientError::Refused(problem) => words.push_str(&problem.in_words()),
             ClientError::Unreachable { .. } => {
-                words.push_str("  Is it running? `trainyard up` starts one here; --server or TRAINYARD_SERVER names another.\n");
+                words.push_str(
+                    "  Is it running? `trainyard up` starts one here; --server or TRAINYARD_SERVER names another.\n",
+                );
             }
             ClientError::Ambiguous { .. } => words.push_str("  Name it by its id.\n"),
             _ => {}
@@ -149,7 +151,9 @@ impl Server {
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}/api/v1{path}", self.connection.server));
+        let request = self
+            .http
+            .request(method, format!("{}/api/v1{path}", self.connection.server));
         match &self.connection.token {
             Some(token) => request.bearer_auth(token.expose_secret()),
             None => request,
@@ -193,18 +197,28 @@ impl Server {
     }
 
     pub fn strange(&self, why: String) -> ClientError {
-        ClientError::Strange { server: self.connection.server.clone(), why }
+        ClientError::Strange {
+            server: self.connection.server.clone(),
+            why,
+        }
     }
 
     pub fn unreachable(&self, error: &reqwest::Error) -> ClientError {
-        let mut why = if error.is_timeout() { "it took too long".to_owned() } else { error.to_string() };
+        let mut why = if error.is_timeout() {
+            "it took too long".to_owned()
+        } else {
+            error.to_string()
+        };
         let mut source = std::error::Error::source(error);
         while let Some(cause) = source {
             // The innermost cause says it best: "Connection refused".
             why = cause.to_string();
             source = cause.source();
         }
-        ClientError::Unreachable { server: self.connection.server.clone(), why }
+        ClientError::Unreachable {
+            server: self.connection.server.clone(),
+            why,
+        }
     }
 }
 
@@ -240,7 +254,13 @@ mod tests {
 
     #[test]
     fn exit_codes_tell_who_was_at_fault() {
-        let refused = |status| ClientError::Refused(Box::new(Problem { status, ..Problem::default() })).exit_code();
+        let refused = |status| {
+            ClientError::Refused(Box::new(Problem {
+                status,
+                ..Problem::default()
+            }))
+            .exit_code()
+        };
         assert_eq!([refused(404), refused(403), refused(409), refused(503)], [4, 4, 1, 3]);
         assert_eq!(ClientError::Usage(String::new()).exit_code(), 2);
     }

@@ -99,11 +99,20 @@ const PAGE: u32 = 100;
 
 pub async fn list(server: &Server, args: &JobsArgs, output: Output) -> Result<Done, ClientError> {
     let mut filter: Vec<(&str, String)> = Vec::new();
-    for (name, value) in [("team", &args.team), ("cluster", &args.cluster), ("owner", &args.owner), ("text", &args.text)] {
+    for (name, value) in [
+        ("team", &args.team),
+        ("cluster", &args.cluster),
+        ("owner", &args.owner),
+        ("text", &args.text),
+    ] {
         filter.extend(value.iter().map(|value| (name, value.clone())));
     }
     filter.extend(args.state.iter().map(|phase| ("state", phase.to_string())));
-    filter.extend(args.label.iter().map(|(name, value)| ("label", format!("{name}={value}"))));
+    filter.extend(
+        args.label
+            .iter()
+            .map(|(name, value)| ("label", format!("{name}={value}"))),
+    );
     let jobs = pages(server, "/jobs", &filter, args.limit as usize).await?;
     let now = Utc::now();
     let mut table = Table::new(&[
@@ -122,7 +131,9 @@ pub async fn list(server: &Server, args: &JobsArgs, output: Output) -> Result<Do
             job.state(),
             job.name.clone(),
             job.team.name.clone(),
-            job.cluster.as_ref().map_or_else(|| "none yet".to_owned(), |cluster| cluster.name.clone()),
+            job.cluster
+                .as_ref()
+                .map_or_else(|| "none yet".to_owned(), |cluster| cluster.name.clone()),
             words::count(job.replicas),
             words::count(job.gpus),
             words::relative(job.created_at, now),
@@ -195,7 +206,10 @@ pub async fn show(server: &Server, args: &JobArgs, output: Output) -> Result<Don
     let now = Utc::now();
     answer(output, &job, || {
         let mut text = format!("{} ({})\n{}\n", view.name, view.id, view.sentence());
-        let place = view.cluster.as_ref().map_or("no cluster yet", |cluster| cluster.name.as_str());
+        let place = view
+            .cluster
+            .as_ref()
+            .map_or("no cluster yet", |cluster| cluster.name.as_str());
         text += &format!(
             "Team {}, owner {}, {place}, priority {}, submitted {} ({})\n",
             view.team.name,
@@ -205,7 +219,11 @@ pub async fn show(server: &Server, args: &JobArgs, output: Output) -> Result<Don
             words::exact(view.created_at),
         );
         if !replicas.is_empty() {
-            text += &format!("\nReplicas of attempt {}\n{}", view.attempt, replica_table(&replicas, now));
+            text += &format!(
+                "\nReplicas of attempt {}\n{}",
+                view.attempt,
+                replica_table(&replicas, now)
+            );
         }
         if !events.is_empty() {
             text += &format!("\nNewest events\n{}", event_table(&events, now));
@@ -268,7 +286,12 @@ pub async fn why(server: &Server, args: &JobArgs, output: Output) -> Result<Done
             let part = |name: &str| printable(reason[name].as_str().unwrap_or_default());
             text += &format!("\n{} ({}): {}\n", capital(&part("layer")), part("code"), part("message"));
             for number in reason["numbers"].as_array().into_iter().flatten() {
-                text += &format!("  {}: {} {}\n", number["name"].as_str().unwrap_or_default(), number["value"], number["unit"].as_str().unwrap_or_default());
+                text += &format!(
+                    "  {}: {} {}\n",
+                    number["name"].as_str().unwrap_or_default(),
+                    number["value"],
+                    number["unit"].as_str().unwrap_or_default()
+                );
             }
             if !part("next").is_empty() {
                 text += &format!("  Next: {}\n", part("next"));
@@ -305,7 +328,11 @@ impl JobView {
     /// The state in a table's room.
     fn state(&self) -> String {
         let word = capital(self.phase.as_str());
-        let word = if self.stale_since.is_some() { format!("{word} (when last seen)") } else { word };
+        let word = if self.stale_since.is_some() {
+            format!("{word} (when last seen)")
+        } else {
+            word
+        };
         match (self.step, self.total_steps) {
             (Some(step), Some(total)) if self.phase == Phase::Running => {
                 format!("{word}, step {} of {}", words::count(step), words::count(total))
@@ -326,7 +353,9 @@ impl JobView {
 
 fn capital(word: &str) -> String {
     let mut characters = word.chars();
-    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+    characters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 #[cfg(test)]
@@ -362,12 +391,18 @@ mod tests {
         assert!(matches!(choose("train", vec![]), Err(ClientError::NoSuchJob(_))));
         assert_eq!(choose("train", vec![failed.clone()]).unwrap(), failed.id);
         assert_eq!(choose("train", vec![failed.clone(), open.clone()]).unwrap(), open.id);
-        assert!(matches!(choose("train", vec![failed.clone(), failed]), Err(ClientError::Ambiguous { .. })));
+        assert!(matches!(
+            choose("train", vec![failed.clone(), failed]),
+            Err(ClientError::Ambiguous { .. })
+        ));
     }
 
     #[test]
     fn a_state_is_a_sentence_without_control_characters() {
         assert_eq!(job(1, Phase::Running).state(), "Running, step 1,240 of 5,000");
-        assert_eq!(job(1, Phase::Failed).sentence(), "Failed: rank 3 ended [2J with exit code 1");
+        assert_eq!(
+            job(1, Phase::Failed).sentence(),
+            "Failed: rank 3 ended [2J with exit code 1"
+        );
     }
 }

@@ -50,7 +50,10 @@ fn replica(text: &str) -> Result<ReplicaKey, String> {
     let wrong = || "it has the form ROLE-INDEX, such as worker-0".to_owned();
     let (role, index) = text.rsplit_once(['-', '/']).ok_or_else(wrong)?;
     let index = index.parse().map_err(|_| wrong())?;
-    Ok(ReplicaKey { role: role.to_owned(), index })
+    Ok(ReplicaKey {
+        role: role.to_owned(),
+        index,
+    })
 }
 
 pub async fn print(server: &Server, args: &LogsArgs, output: Output) -> Result<Done, ClientError> {
@@ -61,7 +64,11 @@ pub async fn print(server: &Server, args: &LogsArgs, output: Output) -> Result<D
         query.push(("index", key.index.to_string()));
     }
     query.extend(args.attempt.map(|attempt| ("attempt", attempt.to_string())));
-    let how = Show { output, time: args.time, colours: std::io::stdout().is_terminal() };
+    let how = Show {
+        output,
+        time: args.time,
+        colours: std::io::stdout().is_terminal(),
+    };
     if let Some(text) = &args.grep {
         return grep(server, id, args, text, how).await;
     }
@@ -92,7 +99,9 @@ async fn stored(server: &Server, id: JobId, mut query: Vec<(&str, String)>, how:
     loop {
         let page = server.get(&format!("/jobs/{id}/logs"), &query).await?;
         show(page["items"].as_array().map_or(&[][..], Vec::as_slice), how)?;
-        let Some(next) = page["next"].as_str() else { return Ok(Done::Well) };
+        let Some(next) = page["next"].as_str() else {
+            return Ok(Done::Well);
+        };
         if page["more"] == Value::Bool(false) || query.iter().any(|(name, _)| *name == "tail") {
             return Ok(Done::Well);
         }
@@ -130,7 +139,11 @@ async fn grep(server: &Server, id: JobId, args: &LogsArgs, text: &str, how: Show
 
 /// A watched job: its output, then how it ended.
 pub async fn follow_to_the_end(server: &Server, id: JobId, output: Output) -> Result<Done, ClientError> {
-    let how = Show { output, time: false, colours: std::io::stdout().is_terminal() };
+    let how = Show {
+        output,
+        time: false,
+        colours: std::io::stdout().is_terminal(),
+    };
     follow(server, id, Vec::new(), how).await?;
     loop {
         let value = server.get(&format!("/jobs/{id}"), &[]).await?;
@@ -188,7 +201,10 @@ async fn read_events(
         for event in events.feed(&bytes) {
             match event.name.as_str() {
                 "lines" => {
-                    let lines = event.data.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                    let lines = event
+                        .data
+                        .lines()
+                        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
                     // A line without its end comes again once it has one; a terminal can't take it back.
                     let lines: Vec<Value> = lines.filter(|line| line["partial"] != Value::Bool(true)).collect();
                     show(&lines, how)?;
@@ -266,7 +282,10 @@ impl Events {
         while let Some(length) = self.rest[from..].iter().position(|&byte| byte == b'\n') {
             let line = String::from_utf8_lossy(&self.rest[from..from + length]);
             let line = line.trim_end_matches('\r');
-            match line.split_once(':').map(|(field, value)| (field, value.strip_prefix(' ').unwrap_or(value))) {
+            match line
+                .split_once(':')
+                .map(|(field, value)| (field, value.strip_prefix(' ').unwrap_or(value)))
+            {
                 Some(("event", value)) => self.open.name = value.to_owned(),
                 Some(("id", value)) => self.open.id = Some(value.to_owned()),
                 Some(("data", value)) => {
@@ -289,7 +308,9 @@ mod tests {
 
     #[test]
     fn events_come_whole_however_their_bytes_are_cut() {
-        let text = ": still here\n\nid: 1.0~1.7\nevent: lines\ndata: {\"text\":\"ü\"}\ndata: {}\n\nevent: end\ndata: {}\n\n".as_bytes();
+        let text =
+            ": still here\n\nid: 1.0~1.7\nevent: lines\ndata: {\"text\":\"ü\"}\ndata: {}\n\nevent: end\ndata: {}\n\n"
+                .as_bytes();
         let whole = Events::default().feed(text);
         assert_eq!(whole.len(), 2);
         assert_eq!(whole[0].id.as_deref(), Some("1.0~1.7"));
@@ -303,8 +324,20 @@ mod tests {
 
     #[test]
     fn a_replica_is_a_role_and_an_index_even_when_the_role_has_dashes() {
-        assert_eq!(replica("param-server-12").unwrap(), ReplicaKey { role: "param-server".into(), index: 12 });
-        assert_eq!(replica("worker/0").unwrap(), ReplicaKey { role: "worker".into(), index: 0 });
+        assert_eq!(
+            replica("param-server-12").unwrap(),
+            ReplicaKey {
+                role: "param-server".into(),
+                index: 12
+            }
+        );
+        assert_eq!(
+            replica("worker/0").unwrap(),
+            ReplicaKey {
+                role: "worker".into(),
+                index: 0
+            }
+        );
         assert!(replica("worker").is_err());
     }
 

@@ -58,7 +58,9 @@ pub async fn run(server: &Server, args: SecretArgs, output: Output) -> Result<Do
             let body = json!({ "values": read_all(&values)? });
             let request = server.request(Method::PUT, &path(&name)?).query(&of(team)).json(&body);
             let stored = server.json(request).await?;
-            answer(output, &stored, || format!("Stored {name}, version {}.\n", stored["version"]))?;
+            answer(output, &stored, || {
+                format!("Stored {name}, version {}.\n", stored["version"])
+            })?;
         }
         SecretCommand::List { team } => {
             let secrets = pages(server, "/secrets", &of(team), 1_000).await?;
@@ -71,11 +73,20 @@ pub async fn run(server: &Server, args: SecretArgs, output: Output) -> Result<Do
                 ("STORED", Align::Left),
             ]);
             for secret in &secrets {
-                let keys: Vec<&str> = secret["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                let keys: Vec<&str> = secret["keys"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .collect();
                 let at: Option<DateTime<Utc>> = secret["created_at"].as_str().and_then(|at| at.parse().ok());
                 table.row([
                     secret["name"].as_str().unwrap_or_default().to_owned(),
-                    secret["team"]["name"].as_str().or(secret["team"].as_str()).unwrap_or_default().to_owned(),
+                    secret["team"]["name"]
+                        .as_str()
+                        .or(secret["team"].as_str())
+                        .unwrap_or_default()
+                        .to_owned(),
                     keys.join(", "),
                     secret["version"].to_string(),
                     at.map(|at| words::relative(at, now)).unwrap_or_default(),
@@ -87,7 +98,9 @@ pub async fn run(server: &Server, args: SecretArgs, output: Output) -> Result<Do
             })?;
         }
         SecretCommand::Delete { name, team } => {
-            let gone = server.json(server.request(Method::DELETE, &path(&name)?).query(&of(team))).await?;
+            let gone = server
+                .json(server.request(Method::DELETE, &path(&name)?).query(&of(team)))
+                .await?;
             answer(output, &gone, || format!("{name} is removed.\n"))?;
         }
     }
@@ -100,7 +113,10 @@ fn of(team: Option<String>) -> Vec<(&'static str, String)> {
 
 /// The name goes into the address, so it has to be one.
 fn path(name: &str) -> Result<String, ClientError> {
-    let fits = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    let fits = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     match fits {
         true => Ok(format!("/secrets/{name}")),
         false => Err(ClientError::Usage(format!(
@@ -111,14 +127,22 @@ fn path(name: &str) -> Result<String, ClientError> {
 
 fn read_all(sources: &[(String, String)]) -> Result<BTreeMap<String, String>, ClientError> {
     if sources.iter().filter(|(_, file)| file == "-").count() > 1 {
-        return Err(ClientError::Usage("only one key can be read from standard input".into()));
+        return Err(ClientError::Usage(
+            "only one key can be read from standard input".into(),
+        ));
     }
-    sources.iter().map(|(key, file)| Ok((key.clone(), read(file)?))).collect()
+    sources
+        .iter()
+        .map(|(key, file)| Ok((key.clone(), read(file)?)))
+        .collect()
 }
 
 /// A value without the line end that editors and `echo` put behind it.
 fn read(file: &str) -> Result<String, ClientError> {
-    let fault = |source| ClientError::File { path: file.to_owned(), source };
+    let fault = |source| ClientError::File {
+        path: file.to_owned(),
+        source,
+    };
     let mut text = String::new();
     match file {
         "-" => drop(std::io::stdin().lock().read_to_string(&mut text).map_err(fault)?),

@@ -37,8 +37,15 @@ pub struct SubmitArgs {
 
 pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Result<Done, ClientError> {
     let text = fill(&read(&args.file)?, &args.set)?;
-    let kind = if text.trim_start().starts_with('{') { "application/json" } else { "application/yaml" };
-    let key = args.idempotency_key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+    let kind = if text.trim_start().starts_with('{') {
+        "application/json"
+    } else {
+        "application/yaml"
+    };
+    let key = args
+        .idempotency_key
+        .clone()
+        .unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let mut request = server
         .request(Method::POST, "/jobs")
         .header(header::CONTENT_TYPE, kind)
@@ -49,24 +56,42 @@ pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Resul
     }
     let created = server.json(request).await?;
     if args.dry_run {
-        answer(output, &created, || "The document is sound. Nothing was submitted.\n".to_owned())?;
+        answer(output, &created, || {
+            "The document is sound. Nothing was submitted.\n".to_owned()
+        })?;
         return Ok(Done::Well);
     }
     let job: JobView = server.read(&created)?;
     if !args.watch {
         answer(output, &created, || {
-            format!("Submitted {} ({})\n  Output: trainyard logs -f {}\n  Page:   {}/jobs/{}\n", job.name, job.id, job.id, server.address(), job.id)
+            format!(
+                "Submitted {} ({})\n  Output: trainyard logs -f {}\n  Page:   {}/jobs/{}\n",
+                job.name,
+                job.id,
+                job.id,
+                server.address(),
+                job.id
+            )
         })?;
         return Ok(Done::Well);
     }
     if output == Output::Table {
-        say(&format!("Submitted {} ({}), {}/jobs/{}\n", job.name, job.id, server.address(), job.id))?;
+        say(&format!(
+            "Submitted {} ({}), {}/jobs/{}\n",
+            job.name,
+            job.id,
+            server.address(),
+            job.id
+        ))?;
     }
     logs::follow_to_the_end(server, job.id, output).await
 }
 
 fn read(path: &PathBuf) -> Result<String, ClientError> {
-    let fault = |source| ClientError::File { path: path.display().to_string(), source };
+    let fault = |source| ClientError::File {
+        path: path.display().to_string(),
+        source,
+    };
     if path.as_os_str() == "-" {
         let mut text = String::new();
         std::io::stdin().lock().read_to_string(&mut text).map_err(fault)?;
@@ -78,7 +103,10 @@ fn read(path: &PathBuf) -> Result<String, ClientError> {
 /// Puts values in the place of `PLACEHOLDER_NAME`, `${NAME}` and `$NAME`, for the given names alone: a shell's own
 /// `$PATH` is left as it is. A value that was given and is nowhere wanted is a slip of the hand, and refused.
 fn fill(text: &str, values: &[(String, String)]) -> Result<String, ClientError> {
-    let values: BTreeMap<&str, &str> = values.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let values: BTreeMap<&str, &str> = values
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     let mut used: BTreeMap<&str, bool> = values.keys().map(|name| (*name, false)).collect();
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -92,7 +120,14 @@ fn fill(text: &str, values: &[(String, String)]) -> Result<String, ClientError> 
         };
         let (name, length) = if rest.starts_with("${") {
             let name = word(2);
-            (name, if rest[2 + name.len()..].starts_with('}') { name.len() + 3 } else { 0 })
+            (
+                name,
+                if rest[2 + name.len()..].starts_with('}') {
+                    name.len() + 3
+                } else {
+                    0
+                },
+            )
         } else if rest.starts_with('$') {
             (word(1), word(1).len() + 1)
         } else if rest.starts_with("PLACEHOLDER_") {
@@ -117,18 +152,29 @@ fn fill(text: &str, values: &[(String, String)]) -> Result<String, ClientError> 
         }
     }
     filled.push_str(rest);
-    let unused: Vec<&str> = used.into_iter().filter(|(_, used)| !used).map(|(name, _)| name).collect();
+    let unused: Vec<&str> = used
+        .into_iter()
+        .filter(|(_, used)| !used)
+        .map(|(name, _)| name)
+        .collect();
     if unused.is_empty() {
         Ok(filled)
     } else {
-        Err(ClientError::Usage(format!("the document has no placeholder named {}", unused.join(", "))))
+        Err(ClientError::Usage(format!(
+            "the document has no placeholder named {}",
+            unused.join(", ")
+        )))
     }
 }
 
 /// The answer of a watched job, once it ended.
 pub fn ended(job: &JobView, output: Output, value: &Value) -> Result<Done, ClientError> {
     answer(output, value, || format!("{}\n", job.sentence()))?;
-    Ok(if job.phase == trainyard_core::model::Phase::Succeeded { Done::Well } else { Done::Badly })
+    Ok(if job.phase == trainyard_core::model::Phase::Succeeded {
+        Done::Well
+    } else {
+        Done::Badly
+    })
 }
 
 #[cfg(test)]
@@ -136,14 +182,21 @@ mod tests {
     use super::*;
 
     fn set(values: &[(&str, &str)]) -> Vec<(String, String)> {
-        values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn placeholders_are_filled_where_they_are_named_and_nothing_else_is_touched() {
-        let text = "image: PLACEHOLDER_IMAGE\ncommand: [sh, -c, \"echo $PATH ${N}x $N $NODES Pier PLACEHOLDER_OTHER\"]\n";
+        let text =
+            "image: PLACEHOLDER_IMAGE\ncommand: [sh, -c, \"echo $PATH ${N}x $N $NODES Pier PLACEHOLDER_OTHER\"]\n";
         let filled = fill(text, &set(&[("IMAGE", "a:1"), ("N", "4")])).unwrap();
-        assert_eq!(filled, "image: a:1\ncommand: [sh, -c, \"echo $PATH 4x 4 $NODES Pier PLACEHOLDER_OTHER\"]\n");
+        assert_eq!(
+            filled,
+            "image: a:1\ncommand: [sh, -c, \"echo $PATH 4x 4 $NODES Pier PLACEHOLDER_OTHER\"]\n"
+        );
         assert_eq!(fill("PLACEHOLDER_A", &set(&[("PLACEHOLDER_A", "x")])).unwrap(), "x");
         assert_eq!(fill("é$N${N", &set(&[("N", "ü")])).unwrap(), "éü${N");
     }

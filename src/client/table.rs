@@ -14,7 +14,10 @@ pub struct Table {
 
 impl Table {
     pub fn new(heads: &[(&'static str, Align)]) -> Self {
-        Self { heads: heads.to_vec(), rows: Vec::new() }
+        Self {
+            heads: heads.to_vec(),
+            rows: Vec::new(),
+        }
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -34,14 +37,20 @@ impl std::fmt::Display for Table {
             .iter()
             .enumerate()
             .map(|(column, (head, _))| {
-                let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell));
+                let cells = self
+                    .rows
+                    .iter()
+                    .filter_map(|row| row.get(column))
+                    .map(|cell| width(cell));
                 cells.chain([width(head)]).max().unwrap_or(0)
             })
             .collect();
         let mut line = |cells: &mut dyn Iterator<Item = &str>| -> std::fmt::Result {
             let mut text = String::new();
             for (column, cell) in cells.enumerate() {
-                let (Some(&(_, align)), Some(&wide)) = (self.heads.get(column), widths.get(column)) else { break };
+                let (Some(&(_, align)), Some(&wide)) = (self.heads.get(column), widths.get(column)) else {
+                    break;
+                };
                 if column > 0 {
                     text.push_str("  ");
                 }
@@ -63,7 +72,9 @@ impl std::fmt::Display for Table {
 
 /// One line without control characters.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+    text.chars()
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .collect()
 }
 
 /// A line of output for a terminal: its colours stay, every other way to move the terminal goes.
@@ -106,14 +117,23 @@ mod tests {
         let mut table = Table::new(&[("NAME", Align::Left), ("GPUS", Align::Right), ("STATE", Align::Left)]);
         table.row(["a".into(), "8".into(), "Running".into()]);
         table.row(["été".into(), "128".into(), "x\n\u{1b}[2Jy".into()]);
-        assert_eq!(table.to_string(), "NAME  GPUS  STATE\na        8  Running\nété    128  x  [2Jy\n");
+        assert_eq!(
+            table.to_string(),
+            "NAME  GPUS  STATE\na        8  Running\nété    128  x  [2Jy\n"
+        );
     }
 
     #[test]
     fn output_can_colour_a_terminal_but_not_drive_it() {
-        assert_eq!(line_for_terminal("a\u{1b}[31mb\u{1b}[0m", true), "a\u{1b}[31mb\u{1b}[0m\u{1b}[0m");
+        assert_eq!(
+            line_for_terminal("a\u{1b}[31mb\u{1b}[0m", true),
+            "a\u{1b}[31mb\u{1b}[0m\u{1b}[0m"
+        );
         assert_eq!(line_for_terminal("a\u{1b}[31mb", false), "ab");
         assert_eq!(line_for_terminal("a\u{1b}[2J\u{7}\u{0}b\tc", true), "a[2Jb\tc\u{1b}[0m");
-        assert_eq!(line_for_terminal("\u{1b}]0;title\u{7}x\u{1b}[3", true), "]0;titlex[3\u{1b}[0m");
+        assert_eq!(
+            line_for_terminal("\u{1b}]0;title\u{7}x\u{1b}[3", true),
+            "]0;titlex[3\u{1b}[0m"
+        );
     }
 }

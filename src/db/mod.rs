@@ -90,6 +90,11 @@ impl Db {
         MIGRATOR.run(&self.pool).await
     }
 
+    /// Ends every connection once its statement is over.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }

@@ -75,7 +75,13 @@ pub async fn asides(db: &Db, jobs: &[JobId]) -> Result<BTreeMap<JobId, Aside>, D
         .into_iter()
         .map(|row| {
             let not_yet = row.why.and_then(|why| serde_json::from_value(why).ok());
-            (JobId(row.id), Aside { not_yet, running: row.running })
+            (
+                JobId(row.id),
+                Aside {
+                    not_yet,
+                    running: row.running,
+                },
+            )
         })
         .collect())
 }

@@ -99,7 +99,10 @@ impl Range {
         let (above, beside) = (room(y, 0.06), room(x, 0.0));
         let below = if from_zero && y.0 == 0.0 { 0.0 } else { above };
         let right = if x.0 == x.1 { beside } else { 0.0 };
-        Some(Self { x: (x.0, x.1 + right), y: (y.0 - below, y.1 + above) })
+        Some(Self {
+            x: (x.0, x.1 + right),
+            y: (y.0 - below, y.1 + above),
+        })
     }
 }
 
@@ -143,7 +146,11 @@ fn paint(
         let line = &chart.series[index];
         let muted = many && !line.stands_out;
         let color = if muted { BACK } else { RGBColor(0, 1, line.color % 12) };
-        let width = if line.stands_out && chart.series.len() > 1 { 2 } else { 1 };
+        let width = if line.stands_out && chart.series.len() > 1 {
+            2
+        } else {
+            1
+        };
         for piece in lines[index].split(|(_, y)| !y.is_finite()) {
             match piece {
                 [] => {}
@@ -151,7 +158,9 @@ fn paint(
                 _ => drop(plane.draw_series(LineSeries::new(piece.iter().copied(), color.stroke_width(width)))?),
             }
         }
-        let Some(&(x, y)) = lines[index].iter().rev().find(|(_, y)| y.is_finite()) else { continue };
+        let Some(&(x, y)) = lines[index].iter().rev().find(|(_, y)| y.is_finite()) else {
+            continue;
+        };
         if muted || chart.series.len() == 1 {
             continue;
         }
@@ -159,7 +168,10 @@ fn paint(
         // A label that would lie on another's is left out; the legend under the plot and the numbers name it.
         if taken.iter().all(|other| (other - py).abs() >= 11) {
             taken.push(py);
-            let style = ("sans-serif", 11).into_font().color(&color).pos(Pos::new(HPos::Left, VPos::Center));
+            let style = ("sans-serif", 11)
+                .into_font()
+                .color(&color)
+                .pos(Pos::new(HPos::Left, VPos::Center));
             area.draw(&Text::new(shortened(&line.name), (px + 4, py), style))?;
         }
     }
@@ -196,7 +208,11 @@ fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range) -> String 
         .zip(lines)
         .take(COLOURED * 2)
         .map(|(line, points)| {
-            let points: Vec<_> = points.iter().filter(|(_, y)| y.is_finite()).map(|&(x, y)| [x, y]).collect();
+            let points: Vec<_> = points
+                .iter()
+                .filter(|(_, y)| y.is_finite())
+                .map(|&(x, y)| [x, y])
+                .collect();
             serde_json::json!({ "name": line.name, "points": points })
         })
         .collect();
@@ -220,8 +236,10 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let low = finite().min_by(|&a, &b| bucket[a].1.total_cmp(&bucket[b].1));
         let high = finite().max_by(|&a, &b| bucket[a].1.total_cmp(&bucket[b].1));
         let broken = (0..bucket.len()).find(|&index| !bucket[index].1.is_finite());
-        let mut chosen: Vec<usize> =
-            [Some(0), low, high, broken, Some(bucket.len() - 1)].into_iter().flatten().collect();
+        let mut chosen: Vec<usize> = [Some(0), low, high, broken, Some(bucket.len() - 1)]
+            .into_iter()
+            .flatten()
+            .collect();
         chosen.sort_unstable();
         chosen.dedup();
         kept.extend(chosen.into_iter().map(|index| bucket[index]));
@@ -273,11 +291,23 @@ mod tests {
     use super::*;
 
     fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
-        Line { name: name.into(), color: 0, points, stands_out: false }
+        Line {
+            name: name.into(),
+            color: 0,
+            points,
+            stands_out: false,
+        }
     }
 
     fn chart(series: Vec<Line>) -> Chart<'static> {
-        Chart { title: "Loss", description: "falls", x: Horizontal::Step, y_label: "loss", from_zero: false, series }
+        Chart {
+            title: "Loss",
+            description: "falls",
+            x: Horizontal::Step,
+            y_label: "loss",
+            from_zero: false,
+            series,
+        }
     }
 
     #[test]
@@ -292,7 +322,10 @@ mod tests {
         let svg = drawn.unwrap();
         assert!(svg.as_str().contains("<title>&lt;script&gt;</title>"));
         assert!(!svg.as_str().contains("<script"));
-        assert!(!svg.as_str().contains("style="), "the page's policy forbids inline styles");
+        assert!(
+            !svg.as_str().contains("style="),
+            "the page's policy forbids inline styles"
+        );
     }
 
     #[test]
@@ -302,7 +335,13 @@ mod tests {
         for points in [
             vec![(0.0, 0.0)],
             vec![(5.0, 3.0), (5.0, 3.0)],
-            vec![(0.0, f64::NAN), (1.0, f64::INFINITY), (2.0, 1.0), (3.0, f64::NAN), (4.0, -1.0)],
+            vec![
+                (0.0, f64::NAN),
+                (1.0, f64::INFINITY),
+                (2.0, 1.0),
+                (3.0, f64::NAN),
+                (4.0, -1.0),
+            ],
             vec![(0.0, 1e300), (1.0, -1e300)],
             vec![(0.0, 1e-300), (1.0, 2e-300)],
         ] {
@@ -322,8 +361,13 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let shown: Vec<String> =
-            [0.0, -0.0, 0.31, 1.0, 12.5, 1240.0, 15_000.0, 2.5e6, 3e-5].into_iter().map(number).collect();
-        assert_eq!(shown, ["0", "0", "0.31", "1", "12.5", "1240", "15 k", "2.5 M", "3.0e-5"]);
+        let shown: Vec<String> = [0.0, -0.0, 0.31, 1.0, 12.5, 1240.0, 15_000.0, 2.5e6, 3e-5]
+            .into_iter()
+            .map(number)
+            .collect();
+        assert_eq!(
+            shown,
+            ["0", "0", "0.31", "1", "12.5", "1240", "15 k", "2.5 M", "3.0e-5"]
+        );
     }
 }

@@ -53,6 +53,12 @@ impl World {
         self.runtime = LocalRuntime::open(self.options.clone()).expect("the runtime opens again");
     }
 
+    /// As if a worker with another program had started.
+    pub fn reopen(&mut self, program: impl Into<PathBuf>) {
+        self.options.program = program.into();
+        self.restart();
+    }
+
     pub fn data(&self) -> &Path {
         self.folder.path()
     }
@@ -141,6 +147,18 @@ impl World {
             assert!(Instant::now() < deadline, "{replica} never said {text:?}, but: {said}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// As [`World::says`], for a replica that another process starts.
+    pub async fn says_once_there(&self, attempt: AttemptId, replica: &str, text: &str) {
+        self.until(attempt, |_| {
+            self.replica(attempt, replica)
+                .output(LogStream::Stdout)
+                .exists()
+                .then_some(())
+        })
+        .await;
+        self.says(attempt, replica, text).await;
     }
 
     /// Every process that was started from this data folder and still runs, shims included.

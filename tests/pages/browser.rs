@@ -33,8 +33,16 @@ impl Browser {
         let http = reqwest::Client::new();
         let base = format!("http://127.0.0.1:{port}/session");
         let arguments = [
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--hide-scrollbars",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--force-color-profile=srgb",
         ];
         let answer: Value = http
             .post(&base)
@@ -50,23 +58,42 @@ impl Browser {
             .json()
             .await
             .unwrap();
-        let id = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {answer}"));
-        Self { driver, http, session: format!("{base}/{id}") }
+        let id = answer["value"]["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no session: {answer}"));
+        Self {
+            driver,
+            http,
+            session: format!("{base}/{id}"),
+        }
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
-        let answer: Value =
-            self.http.post(format!("{}/{path}", self.session)).json(&body).send().await.unwrap().json().await.unwrap();
+        let answer: Value = self
+            .http
+            .post(format!("{}/{path}", self.session))
+            .json(&body)
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
         assert!(answer["value"]["error"].is_null(), "{path}: {}", answer["value"]);
         answer["value"].clone()
     }
 
     pub async fn cdp(&self, command: &str, parameters: Value) -> Value {
-        self.post("goog/cdp/execute", json!({ "cmd": command, "params": parameters })).await
+        self.post("goog/cdp/execute", json!({ "cmd": command, "params": parameters }))
+            .await
     }
 
     pub async fn look(&self, theme: &str, width: u32) {
-        self.cdp("Emulation.setEmulatedMedia", json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] })).await;
+        self.cdp(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] }),
+        )
+        .await;
         self.cdp(
             "Emulation.setDeviceMetricsOverride",
             json!({ "width": width, "height": if width < 700 { 844 } else { 900 }, "deviceScaleFactor": 1, "mobile": false }),
@@ -83,7 +110,8 @@ impl Browser {
     }
 
     pub async fn run_async(&self, script: &str) -> Value {
-        self.post("execute/async", json!({ "script": script, "args": [] })).await
+        self.post("execute/async", json!({ "script": script, "args": [] }))
+            .await
     }
 
     /// Polls until the script answers true.
@@ -98,9 +126,18 @@ impl Browser {
     pub async fn press(&self, keys: &str) {
         let actions: Vec<Value> = keys
             .chars()
-            .flat_map(|key| [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })])
+            .flat_map(|key| {
+                [
+                    json!({ "type": "keyDown", "value": key }),
+                    json!({ "type": "keyUp", "value": key }),
+                ]
+            })
             .collect();
-        self.post("actions", json!({ "actions": [{ "type": "key", "id": "k", "actions": actions }] })).await;
+        self.post(
+            "actions",
+            json!({ "actions": [{ "type": "key", "id": "k", "actions": actions }] }),
+        )
+        .await;
     }
 
     /// What the console said since the last time that is an error or a refusal.
@@ -116,8 +153,15 @@ impl Browser {
     }
 
     pub async fn screenshot(&self, file: &std::path::Path, whole: bool) {
-        let shot = self.cdp("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": whole })).await;
-        let bytes = data_encoding::BASE64.decode(shot["data"].as_str().unwrap().as_bytes()).unwrap();
+        let shot = self
+            .cdp(
+                "Page.captureScreenshot",
+                json!({ "format": "png", "captureBeyondViewport": whole }),
+            )
+            .await;
+        let bytes = data_encoding::BASE64
+            .decode(shot["data"].as_str().unwrap().as_bytes())
+            .unwrap();
         std::fs::write(file, bytes).unwrap();
     }
 

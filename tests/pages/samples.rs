@@ -25,32 +25,61 @@ fn shell(title: &str, section: Section, crumbs: &[(&str, &str)]) -> Shell {
     Shell {
         title: title.into(),
         section,
-        crumbs: crumbs.iter().map(|(label, href)| Crumb { label: (*label).into(), href: (*href).into() }).collect(),
-        viewer: Some(Viewer { name: "Maya Ortiz".into(), csrf: "0f3c".into() }),
+        crumbs: crumbs
+            .iter()
+            .map(|(label, href)| Crumb {
+                label: (*label).into(),
+                href: (*href).into(),
+            })
+            .collect(),
+        viewer: Some(Viewer {
+            name: "Maya Ortiz".into(),
+            csrf: "0f3c".into(),
+        }),
         here: "/".into(),
         ..Shell::default()
     }
 }
 
 fn option(value: &str, label: &str) -> SelectOption {
-    SelectOption { value: value.into(), label: label.into(), selected: value.is_empty() }
+    SelectOption {
+        value: value.into(),
+        label: label.into(),
+        selected: value.is_empty(),
+    }
 }
 
 fn choice(label: &str, count: &str, current: bool) -> Choice {
-    Choice { label: label.into(), href: "/jobs?state=x".into(), current, count: (!count.is_empty()).then(|| count.into()) }
+    Choice {
+        label: label.into(),
+        href: "/jobs?state=x".into(),
+        current,
+        count: (!count.is_empty()).then(|| count.into()),
+    }
 }
 
 /// Every sample by its name.
 pub fn all() -> Vec<(&'static str, String)> {
     use askama::Template;
     let render = |page: &dyn askama::DynTemplate| page.dyn_render().unwrap();
-    let hostile = JobPage { name: HOSTILE.into(), document: HOSTILE.into(), ..failed_job() };
+    let hostile = JobPage {
+        name: HOSTILE.into(),
+        document: HOSTILE.into(),
+        ..failed_job()
+    };
     vec![
         ("sign-in", render(&SignInPage::offered("k3".into()))),
         ("sign-in-expired", render(&SignInPage::expired())),
         ("sign-in-used", render(&SignInPage::used())),
         ("jobs", render(&jobs())),
-        ("jobs-empty", render(&JobsPage { rows: vec![], summary: "No job was submitted yet.".into(), ..jobs() })),
+        (
+            "jobs-empty",
+            render(&JobsPage {
+                rows: vec![],
+                summary: "No job was submitted yet.".into(),
+                ..jobs()
+            }),
+        ),
         ("job-running", render(&running_job())),
         ("job-waiting", render(&waiting_job())),
         ("job-failed", render(&failed_job())),
@@ -74,27 +103,29 @@ pub fn all() -> Vec<(&'static str, String)> {
     ]
 }
 
-pub const HOSTILE: &str = "</pre></script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>\"'&";
+pub const HOSTILE: &str =
+    "</pre></script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>\"'&";
 
 const JOB: &str = "job_06a5fqhl5pv3t1g0l2m9n7k8r4";
 
 fn jobs() -> JobsPage {
-    let row = |tone, sentence: &str, name: &str, team: &str, owner: &str, replicas: &str, gpus: &str, age, ran: &str| {
-        let (words, minutes): (&str, i64) = age;
-        JobRow {
-            id: format!("job_{name:0<26}").replace('-', "0").chars().take(30).collect(),
-            tone,
-            sentence: sentence.into(),
-            name: name.into(),
-            team: team.into(),
-            owner: owner.into(),
-            cluster: "this-machine".into(),
-            replicas: replicas.into(),
-            gpus: gpus.into(),
-            submitted: when(words, minutes),
-            ran: ran.into(),
-        }
-    };
+    let row =
+        |tone, sentence: &str, name: &str, team: &str, owner: &str, replicas: &str, gpus: &str, age, ran: &str| {
+            let (words, minutes): (&str, i64) = age;
+            JobRow {
+                id: format!("job_{name:0<26}").replace('-', "0").chars().take(30).collect(),
+                tone,
+                sentence: sentence.into(),
+                name: name.into(),
+                team: team.into(),
+                owner: owner.into(),
+                cluster: "this-machine".into(),
+                replicas: replicas.into(),
+                gpus: gpus.into(),
+                submitted: when(words, minutes),
+                ran: ran.into(),
+            }
+        };
     use Tone::*;
     JobsPage {
         shell: shell("1 failed, 2 wait · Jobs", Section::Jobs, &[]),
@@ -115,17 +146,110 @@ fn jobs() -> JobsPage {
         clusters: vec![option("", "All clusters"), option("this-machine", "this-machine")],
         filtered: false,
         rows: vec![
-            row(Failed, "Failed after 41 min: rank 3 ended with exit code 1", "llama-8b-sft", "vision", "Maya Ortiz", "8", "64", ("12 min ago", 12), "41 min"),
-            row(Waiting, "Waiting 14 min: needs 8 GPUs on one node; the fullest node has 6 free", "eval-harness", "vision", "Sam Field", "1", "8", ("14 min ago", 14), ""),
-            row(Waiting, "Waiting 2 min: behind 1 job of the same priority", "tokenise-shards", "data", "Ada Lind", "4", "0", ("2 min ago", 2), ""),
-            row(Running, "Running, 8 of 8 ranks, step 1,240 of 5,000, about 2 h left", "mixtral-pretrain-long-name-with-many-parts-and-a-date-2026-11-30", "vision", "Maya Ortiz", "8", "64", ("1 h ago", 61), "58 min"),
-            row(Starting, "Starting, 3 of 4 ranks", "resnet-baseline", "vision", "Sam Field", "4", "4", ("1 min ago", 1), "4 s"),
-            row(Suspended, "Suspended 3 h ago by Ada Lind, resumes at step 820", "clip-ablation-3", "data", "Ada Lind", "2", "16", ("9 h ago", 540), "5 h 2 min"),
-            row(Stale, "Running when last seen 7 min ago: no worker looks at its cluster", "diffusion-xl", "data", "Ada Lind", "16", "128", ("1 d ago", 1440), "1 d 1 h"),
-            row(Succeeded, "Succeeded after 3 h 12 min, 5,000 steps", "bert-large-finetune", "data", "Ada Lind", "2", "2", ("6 h ago", 360), "3 h 12 min"),
-            row(Cancelled, "Cancelled by Sam Field after 2 min", "smoke", "vision", "Sam Field", "1", "0", ("8 h ago", 480), "2 min"),
+            row(
+                Failed,
+                "Failed after 41 min: rank 3 ended with exit code 1",
+                "llama-8b-sft",
+                "vision",
+                "Maya Ortiz",
+                "8",
+                "64",
+                ("12 min ago", 12),
+                "41 min",
+            ),
+            row(
+                Waiting,
+                "Waiting 14 min: needs 8 GPUs on one node; the fullest node has 6 free",
+                "eval-harness",
+                "vision",
+                "Sam Field",
+                "1",
+                "8",
+                ("14 min ago", 14),
+                "",
+            ),
+            row(
+                Waiting,
+                "Waiting 2 min: behind 1 job of the same priority",
+                "tokenise-shards",
+                "data",
+                "Ada Lind",
+                "4",
+                "0",
+                ("2 min ago", 2),
+                "",
+            ),
+            row(
+                Running,
+                "Running, 8 of 8 ranks, step 1,240 of 5,000, about 2 h left",
+                "mixtral-pretrain-long-name-with-many-parts-and-a-date-2026-11-30",
+                "vision",
+                "Maya Ortiz",
+                "8",
+                "64",
+                ("1 h ago", 61),
+                "58 min",
+            ),
+            row(
+                Starting,
+                "Starting, 3 of 4 ranks",
+                "resnet-baseline",
+                "vision",
+                "Sam Field",
+                "4",
+                "4",
+                ("1 min ago", 1),
+                "4 s",
+            ),
+            row(
+                Suspended,
+                "Suspended 3 h ago by Ada Lind, resumes at step 820",
+                "clip-ablation-3",
+                "data",
+                "Ada Lind",
+                "2",
+                "16",
+                ("9 h ago", 540),
+                "5 h 2 min",
+            ),
+            row(
+                Stale,
+                "Running when last seen 7 min ago: no worker looks at its cluster",
+                "diffusion-xl",
+                "data",
+                "Ada Lind",
+                "16",
+                "128",
+                ("1 d ago", 1440),
+                "1 d 1 h",
+            ),
+            row(
+                Succeeded,
+                "Succeeded after 3 h 12 min, 5,000 steps",
+                "bert-large-finetune",
+                "data",
+                "Ada Lind",
+                "2",
+                "2",
+                ("6 h ago", 360),
+                "3 h 12 min",
+            ),
+            row(
+                Cancelled,
+                "Cancelled by Sam Field after 2 min",
+                "smoke",
+                "vision",
+                "Sam Field",
+                "1",
+                "0",
+                ("8 h ago", 480),
+                "2 min",
+            ),
         ],
-        pages: Pages { newer: None, older: Some("/jobs?after=x".into()) },
+        pages: Pages {
+            newer: None,
+            older: Some("/jobs?after=x".into()),
+        },
     }
 }
 
@@ -133,17 +257,25 @@ fn curve(seed: u64, steps: u32, from: f64, to: f64) -> Vec<(f64, f64)> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
     (0..steps)
         .map(|step| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let noise = ((state >> 40) as f64 / f64::from(1 << 24) - 0.5) * 0.08;
             let part = f64::from(step) / f64::from(steps.max(2) - 1);
-            (f64::from(step), to + (from - to) * (-4.0 * part).exp() * (1.0 + noise) + noise * 0.3)
+            (
+                f64::from(step),
+                to + (from - to) * (-4.0 * part).exp() * (1.0 + noise) + noise * 0.3,
+            )
         })
         .collect()
 }
 
 fn over_time(points: Vec<(f64, f64)>, seconds: f64) -> Vec<(f64, f64)> {
     let start = ago(60).timestamp_millis() as f64;
-    points.into_iter().map(|(x, y)| (start + x * seconds * 1000.0, y)).collect()
+    points
+        .into_iter()
+        .map(|(x, y)| (start + x * seconds * 1000.0, y))
+        .collect()
 }
 
 fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
@@ -154,7 +286,12 @@ fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
                 let to = if stands_out { to * 1.25 } else { to };
                 let points = curve(u64::from(rank) + 1, 240, from, to);
                 let points = if timed { over_time(points, 15.0) } else { points };
-                Line { name: format!("worker-{rank}"), color: rank, points, stands_out }
+                Line {
+                    name: format!("worker-{rank}"),
+                    color: rank,
+                    points,
+                    stands_out,
+                }
             })
             .collect()
     };
@@ -162,26 +299,74 @@ fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
         id: id.into(),
         title: title.into(),
         says: says.into(),
-        svg: plot::draw(&Chart { title, description: says, x, y_label, from_zero, series }).unwrap(),
+        svg: plot::draw(&Chart {
+            title,
+            description: says,
+            x,
+            y_label,
+            from_zero,
+            series,
+        })
+        .unwrap(),
         numbers: format!("/jobs/{JOB}/numbers/{id}"),
     };
     vec![
-        make("loss", "loss", "0.31 at step 1,240, falling", Horizontal::Step, "loss", false, lines(2.4, 0.3, false)),
-        make("cpu", "CPU", "1.9 cores a rank in the last minute", Horizontal::Time, "cores", true, lines(0.4, 1.9, true)),
-        make("memory", "Memory", "3.1 GiB a rank now; the limit is 4 GiB", Horizontal::Time, "GiB", true, lines(0.6, 3.1, true)),
+        make(
+            "loss",
+            "loss",
+            "0.31 at step 1,240, falling",
+            Horizontal::Step,
+            "loss",
+            false,
+            lines(2.4, 0.3, false),
+        ),
+        make(
+            "cpu",
+            "CPU",
+            "1.9 cores a rank in the last minute",
+            Horizontal::Time,
+            "cores",
+            true,
+            lines(0.4, 1.9, true),
+        ),
+        make(
+            "memory",
+            "Memory",
+            "3.1 GiB a rank now; the limit is 4 GiB",
+            Horizontal::Time,
+            "GiB",
+            true,
+            lines(0.6, 3.1, true),
+        ),
     ]
 }
 
 fn event(seq: i64, words: &str, minutes: i64, message: &str, kind: &str, actor: Option<&str>) -> EventRow {
-    EventRow { seq, at: when(words, minutes), message: message.into(), kind: kind.into(), actor: actor.map(Into::into) }
+    EventRow {
+        seq,
+        at: when(words, minutes),
+        message: message.into(),
+        kind: kind.into(),
+        actor: actor.map(Into::into),
+    }
 }
 
 fn bar(tone: Tone, from: i64, to: Option<i64>, word: &'static str, title: &str) -> Bar {
-    Bar { tone, from: ago(from), to: to.map(ago), word, title: title.into() }
+    Bar {
+        tone,
+        from: ago(from),
+        to: to.map(ago),
+        word,
+        title: title.into(),
+    }
 }
 
 fn job_timeline(failed: bool) -> TimelineFigure {
-    let point = |minutes, kind, title: &str| Point { at: ago(minutes), kind, title: title.into() };
+    let point = |minutes, kind, title: &str| Point {
+        at: ago(minutes),
+        kind,
+        title: title.into(),
+    };
     let last = if failed { Some(12) } else { None };
     timeline::draw(
         "Timeline of mixtral-pretrain from 2026-11-30 12:59 UTC until now",
@@ -190,22 +375,48 @@ fn job_timeline(failed: bool) -> TimelineFigure {
         &[
             Lane {
                 label: "Job".into(),
-                bars: vec![bar(Tone::Waiting, 61, Some(58), "queued", "Queued 3 min"), bar(Tone::Waiting, 33, Some(32), "queued", "Queued 1 min")],
-                points: vec![point(61, PointKind::Person, "Submitted by Maya Ortiz"), point(33, PointKind::Restart, "Attempt 2")],
+                bars: vec![
+                    bar(Tone::Waiting, 61, Some(58), "queued", "Queued 3 min"),
+                    bar(Tone::Waiting, 33, Some(32), "queued", "Queued 1 min"),
+                ],
+                points: vec![
+                    point(61, PointKind::Person, "Submitted by Maya Ortiz"),
+                    point(33, PointKind::Restart, "Attempt 2"),
+                ],
             },
             Lane {
                 label: "Attempt 1: failed, rank 3 ended with exit code 1".into(),
-                bars: vec![bar(Tone::Starting, 58, Some(57), "starting", "Starting 1 min"), bar(Tone::Running, 57, Some(34), "running", "Running 23 min"), bar(Tone::Failed, 34, Some(33), "stopping", "Stopping 1 min")],
-                points: vec![point(49, PointKind::Checkpoint, "Checkpoint at step 200"), point(41, PointKind::Checkpoint, "Checkpoint at step 400"), point(34, PointKind::Fault, "Rank 3 ended with exit code 1")],
+                bars: vec![
+                    bar(Tone::Starting, 58, Some(57), "starting", "Starting 1 min"),
+                    bar(Tone::Running, 57, Some(34), "running", "Running 23 min"),
+                    bar(Tone::Failed, 34, Some(33), "stopping", "Stopping 1 min"),
+                ],
+                points: vec![
+                    point(49, PointKind::Checkpoint, "Checkpoint at step 200"),
+                    point(41, PointKind::Checkpoint, "Checkpoint at step 400"),
+                    point(34, PointKind::Fault, "Rank 3 ended with exit code 1"),
+                ],
             },
             Lane {
                 label: "Attempt 2: running, resumed at step 400".into(),
-                bars: vec![bar(Tone::Starting, 32, Some(31), "starting", "Starting 1 min"), bar(Tone::Running, 31, last, "running", "Running 31 min")],
-                points: vec![point(20, PointKind::Checkpoint, "Checkpoint at step 800"), point(8, PointKind::Checkpoint, "Checkpoint at step 1,200")],
+                bars: vec![
+                    bar(Tone::Starting, 32, Some(31), "starting", "Starting 1 min"),
+                    bar(Tone::Running, 31, last, "running", "Running 31 min"),
+                ],
+                points: vec![
+                    point(20, PointKind::Checkpoint, "Checkpoint at step 800"),
+                    point(8, PointKind::Checkpoint, "Checkpoint at step 1,200"),
+                ],
             },
             Lane {
                 label: "Node gpu-a-11".into(),
-                bars: vec![bar(Tone::Warning, 36, Some(30), "hot", "Temperature above 85 °C for 6 min")],
+                bars: vec![bar(
+                    Tone::Warning,
+                    36,
+                    Some(30),
+                    "hot",
+                    "Temperature above 85 °C for 6 min",
+                )],
                 points: vec![],
             },
         ],
@@ -226,9 +437,16 @@ fn replica(rank: u32, tone: Tone, sentence: &str, step: &str) -> ReplicaRow {
 }
 
 fn running_job() -> JobPage {
-    let action = |label, verb: &str, danger| Action { label, href: format!("/jobs/{JOB}/{verb}"), danger };
+    let action = |label, verb: &str, danger| Action {
+        label,
+        href: format!("/jobs/{JOB}/{verb}"),
+        danger,
+    };
     JobPage {
-        shell: Shell { notice: Some("Priority set to 10.".into()), ..shell("Running: mixtral-pretrain", Section::Jobs, &[("Jobs", "/jobs")]) },
+        shell: Shell {
+            notice: Some("Priority set to 10.".into()),
+            ..shell("Running: mixtral-pretrain", Section::Jobs, &[("Jobs", "/jobs")])
+        },
         id: JOB.into(),
         name: "mixtral-pretrain".into(),
         state: State {
@@ -240,12 +458,18 @@ fn running_job() -> JobPage {
             next: None,
             stale: None,
         },
-        actions: vec![action("Suspend", "suspend", false), action("Priority", "priority", false), action("Cancel", "cancel", true)],
+        actions: vec![
+            action("Suspend", "suspend", false),
+            action("Priority", "priority", false),
+            action("Cancel", "cancel", true),
+        ],
         conditions: vec![Condition {
             tone: Tone::Warning,
             severity: "warning",
             name: "Slow rank".into(),
-            message: "Rank 2 (worker-2) has been on step 1,231 for 48 s; the median rank takes 1.2 s a step and is at 1,240.".into(),
+            message:
+                "Rank 2 (worker-2) has been on step 1,231 for 48 s; the median rank takes 1.2 s a step and is at 1,240."
+                    .into(),
             code: "rank_slow".into(),
             since: when("1 min ago", 1),
         }],
@@ -267,22 +491,69 @@ fn running_job() -> JobPage {
         timeline: job_timeline(false),
         replicas: Replicas {
             summary: "of attempt 2: 4 running".into(),
-            rows: (0..4).map(|rank| replica(rank, Tone::Running, "running 31 min", if rank == 2 { "1,231" } else { "1,240" })).collect(),
+            rows: (0..4)
+                .map(|rank| {
+                    replica(
+                        rank,
+                        Tone::Running,
+                        "running 31 min",
+                        if rank == 2 { "1,231" } else { "1,240" },
+                    )
+                })
+                .collect(),
             grid: None,
         },
         attempts: vec![choice("Attempt 1", "", false), choice("Attempt 2", "", true)],
         plots: plots(4, Some(2)),
         no_plots: "",
         checkpoints: vec![
-            CheckpointRow { step: "1,200".into(), attempt: 2, path: "/var/lib/trainyard/jobs/mixtral/ckpt/step-1200.pt".into(), at: when("8 min ago", 8) },
-            CheckpointRow { step: "800".into(), attempt: 2, path: "/var/lib/trainyard/jobs/mixtral/ckpt/step-800.pt".into(), at: when("20 min ago", 20) },
+            CheckpointRow {
+                step: "1,200".into(),
+                attempt: 2,
+                path: "/var/lib/trainyard/jobs/mixtral/ckpt/step-1200.pt".into(),
+                at: when("8 min ago", 8),
+            },
+            CheckpointRow {
+                step: "800".into(),
+                attempt: 2,
+                path: "/var/lib/trainyard/jobs/mixtral/ckpt/step-800.pt".into(),
+                at: when("20 min ago", 20),
+            },
         ],
         events: vec![
-            event(14, "1 min ago", 1, "Rank 2 is slow: on step 1,231 for 48 s", "job.condition", None),
+            event(
+                14,
+                "1 min ago",
+                1,
+                "Rank 2 is slow: on step 1,231 for 48 s",
+                "job.condition",
+                None,
+            ),
             event(13, "8 min ago", 8, "Checkpoint at step 1,200", "job.checkpoint", None),
-            event(12, "10 min ago", 10, "Priority changed from 0 to 10", "job.priority", Some("Maya Ortiz")),
-            event(11, "31 min ago", 31, "Attempt 2 runs: 4 of 4 ranks, resumed at step 400", "job.phase", None),
-            event(10, "33 min ago", 33, "Attempt 1 failed: rank 3 ended with exit code 1. The policy allows 3 more attempts.", "attempt.ended", None),
+            event(
+                12,
+                "10 min ago",
+                10,
+                "Priority changed from 0 to 10",
+                "job.priority",
+                Some("Maya Ortiz"),
+            ),
+            event(
+                11,
+                "31 min ago",
+                31,
+                "Attempt 2 runs: 4 of 4 ranks, resumed at step 400",
+                "job.phase",
+                None,
+            ),
+            event(
+                10,
+                "33 min ago",
+                33,
+                "Attempt 1 failed: rank 3 ended with exit code 1. The policy allows 3 more attempts.",
+                "attempt.ended",
+                None,
+            ),
         ],
         more_events: Some("/jobs/x?events=9".into()),
         document: DOCUMENT.into(),
@@ -306,7 +577,11 @@ fn waiting_job() -> JobPage {
             layer: "Capacity".into(),
             message: "Each replica needs 8 GPUs on one node. Of 12 nodes with GPUs none has more than 6 free.".into(),
             code: "no_node_fits".into(),
-            numbers: vec![("GPUs asked for on one node".into(), "8".into()), ("GPUs free on the fullest node".into(), "6".into()), ("GPUs free in all".into(), "22".into())],
+            numbers: vec![
+                ("GPUs asked for on one node".into(), "8".into()),
+                ("GPUs free on the fullest node".into(), "6".into()),
+                ("GPUs free in all".into(), "22".into()),
+            ],
             next: "Ask for 6 GPUs, or wait for job llama-8b-sft (about 20 min).".into(),
         }],
         conditions: vec![],
@@ -315,11 +590,16 @@ fn waiting_job() -> JobPage {
         plots: vec![],
         no_plots: "Nothing was measured yet. Print a line such as step=120 loss=0.31 and it is drawn here.",
         checkpoints: vec![],
-        timeline: timeline::draw("Timeline of eval-harness", ago(14), ago(0), &[Lane {
-            label: "Job".into(),
-            bars: vec![bar(Tone::Waiting, 14, None, "queued", "Queued 14 min")],
-            points: vec![],
-        }]),
+        timeline: timeline::draw(
+            "Timeline of eval-harness",
+            ago(14),
+            ago(0),
+            &[Lane {
+                label: "Job".into(),
+                bars: vec![bar(Tone::Waiting, 14, None, "queued", "Queued 14 min")],
+                points: vec![],
+            }],
+        ),
         ..running_job()
     }
 }
@@ -334,7 +614,8 @@ fn failed_job() -> JobPage {
         "    raise FloatingPointError(f\"loss is {loss} at step {step}\")",
         "FloatingPointError: loss is nan at step 1190",
     ];
-    let end = |part, first, rank: u32, exit: &str, lines: &[&str]| RankEnd {
+    let end = |part, first, rank: u32, exit: &str, lines: &[&str]| {
+        RankEnd {
         part,
         first,
         name: format!("rank {rank} (worker-{rank}) on gpu-a-{}", rank + 8),
@@ -342,6 +623,7 @@ fn failed_job() -> JobPage {
         meaning: first.then(|| "The program itself gave up because the loss was not a number. The learning rate or the data at this step are the usual causes.".into()),
         lines: lines.iter().map(|line| (*line).to_owned()).collect(),
         logs: format!("/jobs/{JOB}/logs?replica=worker-{rank}"),
+    }
     };
     JobPage {
         shell: shell("Failed: llama-8b-sft", Section::Jobs, &[("Jobs", "/jobs")]),
@@ -352,7 +634,9 @@ fn failed_job() -> JobPage {
             reason: Some("FloatingPointError: loss is nan at step 1190".into()),
             code: Some("replica_failed".into()),
             since: Some(when("12 min ago", 12)),
-            next: Some("Look at rank 3 around step 1,190; rerun from the checkpoint at step 800 once it is mended.".into()),
+            next: Some(
+                "Look at rank 3 around step 1,190; rerun from the checkpoint at step 800 once it is mended.".into(),
+            ),
             stale: None,
         },
         conditions: vec![],
@@ -365,7 +649,13 @@ fn failed_job() -> JobPage {
             next: "Look at the lines of rank 3 below.".into(),
             ranks: vec![
                 end("First to fail", true, 3, "exit code 1", &lines),
-                end("Victim", false, 0, "signal 15 (SIGTERM), sent by Trainyard", &["step=1189 loss=0.412 lr=0.0003"]),
+                end(
+                    "Victim",
+                    false,
+                    0,
+                    "signal 15 (SIGTERM), sent by Trainyard",
+                    &["step=1189 loss=0.412 lr=0.0003"],
+                ),
                 end("Victim", false, 1, "signal 15 (SIGTERM), sent by Trainyard", &[]),
             ],
             nodes: vec![Condition {
@@ -394,7 +684,10 @@ fn failed_job() -> JobPage {
 
 /// 512 ranks: the table becomes a grid.
 fn wide_job() -> JobPage {
-    let cell = |rank: u32| GridCell { name: format!("worker-{rank}"), href: format!("?replica=worker-{rank}") };
+    let cell = |rank: u32| GridCell {
+        name: format!("worker-{rank}"),
+        href: format!("?replica=worker-{rank}"),
+    };
     JobPage {
         replicas: Replicas {
             summary: "of attempt 2: 1 failed, 3 starting, 508 running".into(),
@@ -404,12 +697,28 @@ fn wide_job() -> JobPage {
                     label: "worker".into(),
                     summary: "512 replicas".into(),
                     runs: vec![
-                        GridRun { tone: Tone::Failed, label: "1 failed".into(), cells: vec![cell(17)] },
-                        GridRun { tone: Tone::Starting, label: "3 starting".into(), cells: (18..21).map(cell).collect() },
-                        GridRun { tone: Tone::Running, label: "508 running".into(), cells: (21..529).map(cell).collect() },
+                        GridRun {
+                            tone: Tone::Failed,
+                            label: "1 failed".into(),
+                            cells: vec![cell(17)],
+                        },
+                        GridRun {
+                            tone: Tone::Starting,
+                            label: "3 starting".into(),
+                            cells: (18..21).map(cell).collect(),
+                        },
+                        GridRun {
+                            tone: Tone::Running,
+                            label: "508 running".into(),
+                            cells: (21..529).map(cell).collect(),
+                        },
                     ],
                 }],
-                legend: vec![(Tone::Failed, "failed".into()), (Tone::Starting, "starting".into()), (Tone::Running, "running".into())],
+                legend: vec![
+                    (Tone::Failed, "failed".into()),
+                    (Tone::Starting, "starting".into()),
+                    (Tone::Running, "running".into()),
+                ],
                 table: "?view=table".into(),
             }),
         },
@@ -420,10 +729,19 @@ fn wide_job() -> JobPage {
 
 fn cancel() -> ConfirmPage {
     ConfirmPage {
-        shell: shell("Cancel mixtral-pretrain", Section::Jobs, &[("Jobs", "/jobs"), ("mixtral-pretrain", "/jobs/x")]),
+        shell: shell(
+            "Cancel mixtral-pretrain",
+            Section::Jobs,
+            &[("Jobs", "/jobs"), ("mixtral-pretrain", "/jobs/x")],
+        ),
         question: "Cancel mixtral-pretrain?".into(),
-        consequence: "All 4 ranks are asked to end, and are killed after 30 s. The job cannot be resumed; a rerun is a new job.".into(),
-        lost: vec!["40 steps since the checkpoint at step 1,200".into(), "31 min of 4 GPUs in this attempt, if no rerun uses the checkpoint".into()],
+        consequence:
+            "All 4 ranks are asked to end, and are killed after 30 s. The job cannot be resumed; a rerun is a new job."
+                .into(),
+        lost: vec![
+            "40 steps since the checkpoint at step 1,200".into(),
+            "31 min of 4 GPUs in this attempt, if no rerun uses the checkpoint".into(),
+        ],
         action: "/jobs/x/cancel".into(),
         verb: "Cancel the job",
         danger: true,
@@ -483,20 +801,40 @@ fn log_rows() -> Vec<LogRow> {
             }
         })
         .collect();
-    rows.insert(22, LogRow { gap: Some("Here 38 MiB of worker-3 are missing: it printed faster than could be stored, and 2 GiB was the bound.".into()), ..rows[22].clone() });
+    rows.insert(
+        22,
+        LogRow {
+            gap: Some(
+                "Here 38 MiB of worker-3 are missing: it printed faster than could be stored, and 2 GiB was the bound."
+                    .into(),
+            ),
+            ..rows[22].clone()
+        },
+    );
     rows
 }
 
 fn logs(searched: bool) -> LogsPage {
     LogsPage {
-        shell: Shell { wide: true, ..shell("Output of mixtral-pretrain", Section::Jobs, &[("Jobs", "/jobs"), ("mixtral-pretrain", "/jobs/x")]) },
+        shell: Shell {
+            wide: true,
+            ..shell(
+                "Output of mixtral-pretrain",
+                Section::Jobs,
+                &[("Jobs", "/jobs"), ("mixtral-pretrain", "/jobs/x")],
+            )
+        },
         id: JOB.into(),
         name: "mixtral-pretrain".into(),
         tone: Tone::Running,
         sentence: "Running, 8 of 8 ranks, step 1,240 of 5,000, about 2 h left".into(),
         attempts: vec![option("2", "2, running"), option("1", "1, failed")],
         replicas: vec![option("", "All 8, by time"), option("worker-0", "worker-0")],
-        times: vec![option("clock", "clock, UTC"), option("start", "since the start"), option("off", "off")],
+        times: vec![
+            option("clock", "clock, UTC"),
+            option("start", "since the start"),
+            option("off", "off"),
+        ],
         time_mode: "clock",
         search: if searched { "nan".into() } else { String::new() },
         regex: false,
@@ -545,7 +883,9 @@ checkpoints:
 ";
 
 fn new_job(faulty: bool) -> NewJobPage {
-    let wrong = DOCUMENT.replace("replicas: 4", "replicas: many").replace("memory: 4Gi", "memroy: 4Gi");
+    let wrong = DOCUMENT
+        .replace("replicas: 4", "replicas: many")
+        .replace("memory: 4Gi", "memroy: 4Gi");
     let document = if faulty { wrong } else { DOCUMENT.to_owned() };
     let fault = |line, column, path: &str, message: &str, hint: &str| FaultView {
         line: Some(line),
@@ -560,8 +900,20 @@ fn new_job(faulty: bool) -> NewJobPage {
         faults_heading: "2 faults in this document; nothing was submitted".into(),
         faults: if faulty {
             vec![
-                fault(7, 15, "roles[0].replicas", "'many' is not a whole number from 1 to 10,000.", ""),
-                fault(11, 7, "roles[0].resources", "'memroy' is not a field here.", "Did you mean memory?"),
+                fault(
+                    7,
+                    15,
+                    "roles[0].replicas",
+                    "'many' is not a whole number from 1 to 10,000.",
+                    "",
+                ),
+                fault(
+                    11,
+                    7,
+                    "roles[0].resources",
+                    "'memroy' is not a field here.",
+                    "Did you mean memory?",
+                ),
             ]
         } else {
             vec![]
@@ -569,39 +921,91 @@ fn new_job(faulty: bool) -> NewJobPage {
         plan: (!faulty).then(|| PlanView {
             heading: "This document is sound",
             sentence: "It would start at once on this-machine: 4 replicas, 8 cores, 16 GiB, 4 GPUs.".into(),
-            facts: vec![Fact::new("Cluster", "this-machine"), Fact::new("Replicas", "4"), Fact::new("Team", "vision")],
+            facts: vec![
+                Fact::new("Cluster", "this-machine"),
+                Fact::new("Replicas", "4"),
+                Fact::new("Team", "vision"),
+            ],
         }),
         document,
         idempotency_key: "k".into(),
         from: None,
         examples: vec![
-            Example { name: "train".into(), about: "Two replicas, the standard library alone".into(), href: "/jobs/new?example=train".into() },
-            Example { name: "pytorch".into(), about: "Distributed PyTorch over gloo".into(), href: "/jobs/new?example=pytorch".into() },
-            Example { name: "mpi".into(), about: "One launcher, mpirun over the slots".into(), href: "/jobs/new?example=mpi".into() },
+            Example {
+                name: "train".into(),
+                about: "Two replicas, the standard library alone".into(),
+                href: "/jobs/new?example=train".into(),
+            },
+            Example {
+                name: "pytorch".into(),
+                about: "Distributed PyTorch over gloo".into(),
+                href: "/jobs/new?example=pytorch".into(),
+            },
+            Example {
+                name: "mpi".into(),
+                about: "One launcher, mpirun over the slots".into(),
+                href: "/jobs/new?example=mpi".into(),
+            },
         ],
     }
 }
 
 pub fn nodes(count: u32) -> NodesPage {
-    let cell = |index: u32| GridCell { name: format!("ip-10-{}-{}-{}", index / 900, index / 30 % 30, index % 250), href: format!("/n/{:010x}", u64::from(index) * 88_172_645_463) };
+    let cell = |index: u32| GridCell {
+        name: format!("ip-10-{}-{}-{}", index / 900, index / 30 % 30, index % 250),
+        href: format!("/n/{:010x}", u64::from(index) * 88_172_645_463),
+    };
     let half = count / 2;
     let group = |label: &str, from: u32, to: u32| GridGroup {
         label: label.into(),
         summary: format!("{} nodes", to - from),
         runs: vec![
-            GridRun { tone: Tone::Failed, label: "2 not ready".into(), cells: (from..from + 2).map(cell).collect() },
-            GridRun { tone: Tone::Warning, label: "9 ready, with a warning".into(), cells: (from + 2..from + 11).map(cell).collect() },
-            GridRun { tone: Tone::Stale, label: "14 not seen lately".into(), cells: (from + 11..from + 25).map(cell).collect() },
-            GridRun { tone: Tone::Succeeded, label: format!("{} ready", to - from - 25), cells: (from + 25..to).map(cell).collect() },
+            GridRun {
+                tone: Tone::Failed,
+                label: "2 not ready".into(),
+                cells: (from..from + 2).map(cell).collect(),
+            },
+            GridRun {
+                tone: Tone::Warning,
+                label: "9 ready, with a warning".into(),
+                cells: (from + 2..from + 11).map(cell).collect(),
+            },
+            GridRun {
+                tone: Tone::Stale,
+                label: "14 not seen lately".into(),
+                cells: (from + 11..from + 25).map(cell).collect(),
+            },
+            GridRun {
+                tone: Tone::Succeeded,
+                label: format!("{} ready", to - from - 25),
+                cells: (from + 25..to).map(cell).collect(),
+            },
         ],
     };
     NodesPage {
-        shell: Shell { wide: true, ..shell("4 not ready · Nodes", Section::Nodes, &[]) },
-        summary: "4 of 5,000 nodes are not ready. 18 are ready with a warning. 28 were not seen in the last 2 min.".into(),
-        choices: vec![choice("All", "5,000", true), choice("Not ready", "4", false), choice("With a warning", "18", false), choice("Not seen lately", "28", false)],
+        shell: Shell {
+            wide: true,
+            ..shell("4 not ready · Nodes", Section::Nodes, &[])
+        },
+        summary: "4 of 5,000 nodes are not ready. 18 are ready with a warning. 28 were not seen in the last 2 min."
+            .into(),
+        choices: vec![
+            choice("All", "5,000", true),
+            choice("Not ready", "4", false),
+            choice("With a warning", "18", false),
+            choice("Not seen lately", "28", false),
+        ],
         grid: Some(Grid {
-            groups: vec![group("eks-east, pool p5-48xlarge", 0, half), group("eks-east, pool m7i", half, count)],
-            legend: vec![(Tone::Failed, "not ready".into()), (Tone::Warning, "ready, with a warning".into()), (Tone::Stale, "not seen lately".into()), (Tone::Succeeded, "ready".into())],
+            groups: vec![
+                group("eks-east, pool p5-48xlarge", 0, half),
+                group("eks-east, pool m7i", half, count),
+            ],
+            legend: vec![
+                (Tone::Failed, "not ready".into()),
+                (Tone::Warning, "ready, with a warning".into()),
+                (Tone::Stale, "not seen lately".into()),
+                (Tone::Succeeded, "ready".into()),
+            ],
             table: "/nodes?view=table".into(),
         }),
         grid_href: "/nodes".into(),
@@ -626,7 +1030,11 @@ fn nodes_table() -> NodesPage {
     NodesPage {
         grid: None,
         rows: vec![
-            row(3, Tone::Failed, "Not ready 4 min: the kubelet stopped posting its status"),
+            row(
+                3,
+                Tone::Failed,
+                "Not ready 4 min: the kubelet stopped posting its status",
+            ),
             row(11, Tone::Warning, "Ready; GPU 2 is at 91 °C"),
             row(4, Tone::Succeeded, "Ready 6 d"),
         ],
@@ -645,7 +1053,12 @@ fn node() -> NodePage {
             x: Horizontal::Time,
             y_label: unit,
             from_zero: true,
-            series: vec![Line { name: title.into(), color: 0, points: over_time(curve(3, 240, from, to), 15.0), stands_out: false }],
+            series: vec![Line {
+                name: title.into(),
+                color: 0,
+                points: over_time(curve(3, 240, from, to), 15.0),
+                stands_out: false,
+            }],
         })
         .unwrap(),
         numbers: "/nodes/x/numbers/cpu".into(),
@@ -663,21 +1076,82 @@ fn node() -> NodePage {
             stale: None,
         },
         conditions: vec![
-            Condition { tone: Tone::Warning, severity: "warning", name: "Disk".into(), message: "91 % of 234 GiB are used; it grows by 1.2 GiB an hour and is full in about 17 h.".into(), code: "disk_filling".into(), since: when("2 h 4 min ago", 124) },
-            Condition { tone: Tone::Succeeded, severity: "fine", name: "Memory".into(), message: "6.1 of 15.5 GiB used, no swapping.".into(), code: "memory_ok".into(), since: when("6 d ago", 8640) },
-            Condition { tone: Tone::Stale, severity: "unknown", name: "Temperature".into(), message: "This machine shows no temperature sensors.".into(), code: "no_sensor".into(), since: when("6 d ago", 8640) },
+            Condition {
+                tone: Tone::Warning,
+                severity: "warning",
+                name: "Disk".into(),
+                message: "91 % of 234 GiB are used; it grows by 1.2 GiB an hour and is full in about 17 h.".into(),
+                code: "disk_filling".into(),
+                since: when("2 h 4 min ago", 124),
+            },
+            Condition {
+                tone: Tone::Succeeded,
+                severity: "fine",
+                name: "Memory".into(),
+                message: "6.1 of 15.5 GiB used, no swapping.".into(),
+                code: "memory_ok".into(),
+                since: when("6 d ago", 8640),
+            },
+            Condition {
+                tone: Tone::Stale,
+                severity: "unknown",
+                name: "Temperature".into(),
+                message: "This machine shows no temperature sensors.".into(),
+                code: "no_sensor".into(),
+                since: when("6 d ago", 8640),
+            },
         ],
-        timeline: Some(timeline::draw("Conditions of this-machine in the last day", ago(1440), ago(0), &[
-            Lane { label: "Ready".into(), bars: vec![bar(Tone::Succeeded, 1440, Some(700), "holds", "Ready"), bar(Tone::Failed, 700, Some(688), "broken", "Not ready 12 min"), bar(Tone::Succeeded, 688, None, "holds", "Ready")], points: vec![] },
-            Lane { label: "Disk".into(), bars: vec![bar(Tone::Succeeded, 1440, Some(124), "holds", "Fine"), bar(Tone::Warning, 124, None, "warning", "91 % full")], points: vec![] },
-        ])),
+        timeline: Some(timeline::draw(
+            "Conditions of this-machine in the last day",
+            ago(1440),
+            ago(0),
+            &[
+                Lane {
+                    label: "Ready".into(),
+                    bars: vec![
+                        bar(Tone::Succeeded, 1440, Some(700), "holds", "Ready"),
+                        bar(Tone::Failed, 700, Some(688), "broken", "Not ready 12 min"),
+                        bar(Tone::Succeeded, 688, None, "holds", "Ready"),
+                    ],
+                    points: vec![],
+                },
+                Lane {
+                    label: "Disk".into(),
+                    bars: vec![
+                        bar(Tone::Succeeded, 1440, Some(124), "holds", "Fine"),
+                        bar(Tone::Warning, 124, None, "warning", "91 % full"),
+                    ],
+                    points: vec![],
+                },
+            ],
+        )),
         usage_as_of: "3 s ago".into(),
         meters: vec![
-            Meter { name: "CPU".into(), words: "1.9 of 2 cores".into(), percent: Some(95) },
-            Meter { name: "Memory".into(), words: "6.1 of 15.5 GiB".into(), percent: Some(39) },
-            Meter { name: "Disk /".into(), words: "213 of 234 GiB".into(), percent: Some(91) },
-            Meter { name: "Load".into(), words: "2.4, 2.1, 1.7 over 1, 5, 15 min".into(), percent: None },
-            Meter { name: "Temperature".into(), words: "no sensor".into(), percent: None },
+            Meter {
+                name: "CPU".into(),
+                words: "1.9 of 2 cores".into(),
+                percent: Some(95),
+            },
+            Meter {
+                name: "Memory".into(),
+                words: "6.1 of 15.5 GiB".into(),
+                percent: Some(39),
+            },
+            Meter {
+                name: "Disk /".into(),
+                words: "213 of 234 GiB".into(),
+                percent: Some(91),
+            },
+            Meter {
+                name: "Load".into(),
+                words: "2.4, 2.1, 1.7 over 1, 5, 15 min".into(),
+                percent: None,
+            },
+            Meter {
+                name: "Temperature".into(),
+                words: "no sensor".into(),
+                percent: None,
+            },
         ],
         running_summary: "2 replicas of 1 job".into(),
         running: (0..2)
@@ -695,15 +1169,40 @@ fn node() -> NodePage {
             })
             .collect(),
         plots_heading: "In the last hour".into(),
-        ranges: vec![choice("1 hour", "", true), choice("6 hours", "", false), choice("1 day", "", false), choice("7 days", "", false)],
+        ranges: vec![
+            choice("1 hour", "", true),
+            choice("6 hours", "", false),
+            choice("1 day", "", false),
+            choice("7 days", "", false),
+        ],
         plots: vec![
             times("CPU", "cpu", "cores", "1.9 cores now, of 2", 0.3, 1.9),
             times("Memory", "memory", "GiB", "6.1 GiB now, of 15.5", 2.0, 6.1),
             times("Disk", "disk", "GiB", "213 GiB now, of 234", 200.0, 213.0),
         ],
-        gpus: vec![GpuRow { index: 0, model: "NVIDIA H100 80GB HBM3".into(), busy: "97".into(), memory_used: "71.2".into(), memory: "79.6".into(), temperature: "64".into(), power: "612".into(), faults: "none".into() }],
-        facts: vec![Fact::new("Processor", "Intel Xeon Platinum 8481C, 2 cores"), Fact::new("Kernel", "Linux 6.1.0"), Fact::new("Machine id", "b7d0c1f2")],
-        events: vec![event(3, "2 h 4 min ago", 124, "The disk is more than 90 % full", "node.condition", None)],
+        gpus: vec![GpuRow {
+            index: 0,
+            model: "NVIDIA H100 80GB HBM3".into(),
+            busy: "97".into(),
+            memory_used: "71.2".into(),
+            memory: "79.6".into(),
+            temperature: "64".into(),
+            power: "612".into(),
+            faults: "none".into(),
+        }],
+        facts: vec![
+            Fact::new("Processor", "Intel Xeon Platinum 8481C, 2 cores"),
+            Fact::new("Kernel", "Linux 6.1.0"),
+            Fact::new("Machine id", "b7d0c1f2"),
+        ],
+        events: vec![event(
+            3,
+            "2 h 4 min ago",
+            124,
+            "The disk is more than 90 % full",
+            "node.condition",
+            None,
+        )],
     }
 }
 
@@ -732,7 +1231,12 @@ fn clusters() -> ClustersPage {
 }
 
 fn cluster() -> ClusterPage {
-    let limit = |name, tone, word, how: &str| Limit { name, tone, word, how: how.into() };
+    let limit = |name, tone, word, how: &str| Limit {
+        name,
+        tone,
+        word,
+        how: how.into(),
+    };
     ClusterPage {
         shell: shell("Active: this-machine", Section::Clusters, &[("Clusters", "/clusters")]),
         id: "clu_x".into(),
@@ -757,12 +1261,27 @@ fn cluster() -> ClusterPage {
 }
 
 fn settings() -> SettingsPage {
-    let token = |name: &str, dead| TokenRow { id: format!("tok_{name}"), name: name.into(), reach: "team vision, as member".into(), made: when("6 d ago", 8640), expires: Some(when("in 84 d", -120_960)), used: Some(when("4 min ago", 4)), dead };
+    let token = |name: &str, dead| TokenRow {
+        id: format!("tok_{name}"),
+        name: name.into(),
+        reach: "team vision, as member".into(),
+        made: when("6 d ago", 8640),
+        expires: Some(when("in 84 d", -120_960)),
+        used: Some(when("4 min ago", 4)),
+        dead,
+    };
     SettingsPage {
         shell: shell("Settings", Section::Settings, &[]),
-        facts: vec![Fact::new("Name", "Maya Ortiz"), Fact::new("Role", "admin of this installation"), Fact::new("Teams", "vision (owner), data (viewer)")],
+        facts: vec![
+            Fact::new("Name", "Maya Ortiz"),
+            Fact::new("Role", "admin of this installation"),
+            Fact::new("Teams", "vision (owner), data (viewer)"),
+        ],
         tokens: vec![token("laptop", None), token("ci", Some("revoked"))],
-        fresh: Some(FreshToken { name: "laptop".into(), secret: "ty_shown_once".into() }),
+        fresh: Some(FreshToken {
+            name: "laptop".into(),
+            secret: "ty_shown_once".into(),
+        }),
         fault: None,
         name: String::new(),
         teams: vec![option("", "all my teams"), option("vision", "vision")],
@@ -771,26 +1290,48 @@ fn settings() -> SettingsPage {
 }
 
 fn search() -> SearchPage {
-    let hit = |tone, name: &str, about: &str| Hit { tone, name: name.into(), href: "/jobs/x".into(), about: about.into() };
+    let hit = |tone, name: &str, about: &str| Hit {
+        tone,
+        name: name.into(),
+        href: "/jobs/x".into(),
+        about: about.into(),
+    };
     SearchPage {
         shell: shell("Find: eval", Section::None, &[]),
         text: "eval".into(),
         groups: vec![
-            HitGroup { heading: "Jobs", none: "", hits: vec![hit(Tone::Waiting, "eval-harness", "Waiting 14 min, vision"), hit(Tone::Succeeded, "eval-7", "Succeeded, vision")] },
-            HitGroup { heading: "Nodes", none: "No node's name contains it.", hits: vec![] },
+            HitGroup {
+                heading: "Jobs",
+                none: "",
+                hits: vec![
+                    hit(Tone::Waiting, "eval-harness", "Waiting 14 min, vision"),
+                    hit(Tone::Succeeded, "eval-7", "Succeeded, vision"),
+                ],
+            },
+            HitGroup {
+                heading: "Nodes",
+                none: "No node's name contains it.",
+                hits: vec![],
+            },
         ],
     }
 }
 
 fn numbers() -> NumbersPage {
     NumbersPage {
-        shell: shell("loss of mixtral-pretrain", Section::Jobs, &[("Jobs", "/jobs"), ("mixtral-pretrain", "/jobs/x")]),
+        shell: shell(
+            "loss of mixtral-pretrain",
+            Section::Jobs,
+            &[("Jobs", "/jobs"), ("mixtral-pretrain", "/jobs/x")],
+        ),
         heading: "loss of mixtral-pretrain".into(),
         about: "Attempt 2, every rank, by step.".into(),
         csv: "/x.csv".into(),
         json: "/x.json".into(),
         columns: ["Step", "worker-0", "worker-1"].map(Into::into).to_vec(),
-        rows: (0..30).map(|step| vec![(step * 10).to_string(), "0.412".into(), "0.409".into()]).collect(),
+        rows: (0..30)
+            .map(|step| vec![(step * 10).to_string(), "0.412".into(), "0.409".into()])
+            .collect(),
     }
 }
 
@@ -800,7 +1341,8 @@ fn error() -> ErrorPage {
         status: 503,
         code: "database_away".into(),
         title: "The database is not available".into(),
-        detail: "Trainyard runs, but its Postgres does not answer. Jobs go on; nothing that was acknowledged is lost.".into(),
+        detail: "Trainyard runs, but its Postgres does not answer. Jobs go on; nothing that was acknowledged is lost."
+            .into(),
         hint: Some("Wait a moment. If it lasts, run trainyard doctor on the server's machine.".into()),
         retry: true,
         request: Some("9f1c22".into()),

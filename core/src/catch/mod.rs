@@ -1,8 +1,8 @@
 //! Numbers and checkpoints in what a program prints. Pure: one line in, what it holds out.
 //!
 //! # Metrics
-//! A line holds metrics if it names its step (`step`, `global_step`, `iteration` or `iter`, in any case), in one of
-//! these forms:
+//! A line holds metrics if it names its step (`step`, `global_step`, `iteration` or `iter`, in small letters, in
+//! capitals or capitalised), in one of these forms:
 //!
 //! | form | example |
 //! |---|---|
@@ -159,21 +159,25 @@ impl Catcher {
     }
 }
 
-/// The rank that printed a line, and the line without the tag that `mpirun --tag-output` puts before it.
+/// The rank that printed a line, and the line without the tag that `mpirun --tag-output` puts before it. Where mpirun
+/// read the line's end apart from the line, it tags that too.
 pub fn mpi_tag(line: &[u8]) -> Option<(u32, &[u8])> {
-    let tag = line.strip_prefix(b"[")?;
-    let end = tag.iter().take(24).position(|&byte| byte == b']')?;
-    let (_job, rank) = std::str::from_utf8(&tag[..end]).ok()?.split_once(',')?;
-    let rest = &tag[end + 1..];
-    let rest = rest
-        .strip_prefix(b"<stdout>:")
-        .or_else(|| rest.strip_prefix(b"<stderr>:"))?;
-    Some((rank.parse().ok()?, rest))
+    const LONGEST: usize = 40;
+    let head = &line[..line.len().min(LONGEST)];
+    let tag = &line[..head.windows(2).position(|pair| pair == b">:")? + 2];
+    let named = tag
+        .strip_suffix(b"]<stdout>:")
+        .or_else(|| tag.strip_suffix(b"]<stderr>:"))?;
+    let (_job, rank) = std::str::from_utf8(named.strip_prefix(b"[")?).ok()?.split_once(',')?;
+    let rest = line[tag.len()..].trim_ascii_end();
+    Some((rank.parse().ok()?, rest.strip_suffix(tag).unwrap_or(rest)))
 }
 
-/// Every line that holds something by our own forms has one of these in it.
-static CLUE: LazyLock<Option<bytes::Regex>> =
-    LazyLock::new(|| bytes::Regex::new(r"(?i-u)step|iter|checkpoint|%\||'epoch'").ok());
+/// Every line that holds something by our own forms has one of these in it. Three spellings each and not `(?i)`: plain
+/// words are searched for with vector instructions, eight times as fast.
+static CLUE: LazyLock<Option<bytes::Regex>> = LazyLock::new(|| {
+    bytes::Regex::new(r"(?-u)step|Step|STEP|iter|Iter|ITER|checkpoint|Checkpoint|CHECKPOINT|%\||'epoch'").ok()
+});
 
 /// A progress bar returns to the line's start; what stands there last is what a person sees.
 fn last_state(line: &[u8]) -> Option<&[u8]> {

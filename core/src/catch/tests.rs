@@ -87,7 +87,9 @@ fn what_mpirun_tags_belongs_to_its_rank() {
     assert_eq!((caught.rank, tell(&caught).as_str()), (Some(3), "5/10 loss=0.5"));
     assert_eq!(catcher().catch(b"[1,x]<stdout>:step=5 loss=1").rank, None);
     assert_eq!(mpi_tag(b"[1,12]<stderr>:Traceback"), Some((12, &b"Traceback"[..])));
+    assert_eq!(mpi_tag(b"[1,0]<stdout>:pi=3[1,0]<stdout>:"), Some((0, &b"pi=3"[..])));
     assert_eq!(mpi_tag(b"[step 1] loss=2"), None);
+    assert_eq!(mpi_tag(b"[step 1]<x>: loss=2"), None);
 }
 
 #[test]

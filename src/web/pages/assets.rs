@@ -21,7 +21,10 @@ pub fn url(name: &str) -> &'static str {
 
 /// `GET /static/{file}`.
 pub async fn serve(Path(wanted): Path<String>) -> Response {
-    let Some(file) = files().iter().find(|file| file.url.strip_prefix("/static/") == Some(wanted.as_str())) else {
+    let Some(file) = files()
+        .iter()
+        .find(|file| file.url.strip_prefix("/static/") == Some(wanted.as_str()))
+    else {
         return StatusCode::NOT_FOUND.into_response();
     };
     let mut response = Response::new(Body::from(file.bytes));
@@ -47,13 +50,25 @@ fn files() -> &'static [File] {
     FILES.get_or_init(|| {
         const JS: &str = "text/javascript; charset=utf-8";
         [
-            ("app.css", "text/css; charset=utf-8", &include_bytes!("../../../static/app.css")[..]),
+            (
+                "app.css",
+                "text/css; charset=utf-8",
+                &include_bytes!("../../../static/app.css")[..],
+            ),
             ("theme.js", JS, &include_bytes!("../../../static/theme.js")[..]),
             ("app.js", JS, &include_bytes!("../../../static/app.js")[..]),
             ("live.js", JS, &include_bytes!("../../../static/live.js")[..]),
             ("logs.js", JS, &include_bytes!("../../../static/logs.js")[..]),
-            ("marks.svg", "image/svg+xml", &include_bytes!("../../../static/marks.svg")[..]),
-            ("icon.svg", "image/svg+xml", &include_bytes!("../../../static/icon.svg")[..]),
+            (
+                "marks.svg",
+                "image/svg+xml",
+                &include_bytes!("../../../static/marks.svg")[..],
+            ),
+            (
+                "icon.svg",
+                "image/svg+xml",
+                &include_bytes!("../../../static/icon.svg")[..],
+            ),
         ]
         .into_iter()
         .map(|(name, kind, bytes)| {
@@ -82,7 +97,12 @@ mod tests {
         let name = url("app.css").trim_start_matches("/static/").to_owned();
         let found = serve(Path(name)).await;
         assert_eq!(found.status(), StatusCode::OK);
-        assert!(found.headers()[header::CACHE_CONTROL].to_str().unwrap().contains("immutable"));
+        assert!(
+            found.headers()[header::CACHE_CONTROL]
+                .to_str()
+                .unwrap()
+                .contains("immutable")
+        );
         assert_eq!(serve(Path("app.css".into())).await.status(), StatusCode::NOT_FOUND);
     }
 }

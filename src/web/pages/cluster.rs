@@ -110,13 +110,26 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
     );
     let mut facts = vec![Fact::new("Comes from", clusters::provider(cluster.provider))];
     if let Some(room) = room {
-        facts.push(Fact::new("CPU", format!("{} of {} cores free", clusters::cores(room.cpu_milli_free), clusters::cores(room.cpu_milli))));
+        facts.push(Fact::new(
+            "CPU",
+            format!(
+                "{} of {} cores free",
+                clusters::cores(room.cpu_milli_free),
+                clusters::cores(room.cpu_milli)
+            ),
+        ));
         let bytes = |bytes: i64| words::bytes(bytes.unsigned_abs());
-        facts.push(Fact::new("Memory", format!("{} of {} free", bytes(room.memory_bytes_free), bytes(room.memory_bytes))));
-        facts.push(Fact::new("GPUs", match room.gpus {
-            0 => "none".to_owned(),
-            all => format!("{} of {} free", words::count(room.gpus_free), words::count(all)),
-        }));
+        facts.push(Fact::new(
+            "Memory",
+            format!("{} of {} free", bytes(room.memory_bytes_free), bytes(room.memory_bytes)),
+        ));
+        facts.push(Fact::new(
+            "GPUs",
+            match room.gpus {
+                0 => "none".to_owned(),
+                all => format!("{} of {} free", words::count(room.gpus_free), words::count(all)),
+            },
+        ));
     }
     facts.push(match cluster.observed_at {
         Some(at) => Fact::when("Looked at", told::when(at, now)),
@@ -127,7 +140,10 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
         shell: Shell {
             title: format!("{word}: {}", cluster.name),
             section: Section::Clusters,
-            crumbs: vec![Crumb { label: "Clusters".into(), href: "/clusters".into() }],
+            crumbs: vec![Crumb {
+                label: "Clusters".into(),
+                href: "/clusters".into(),
+            }],
             live: Some(format!("/clusters/{id}/live")),
             here: format!("/clusters/{id}"),
             ..Shell::default()
@@ -164,7 +180,10 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
                 priority: row.priority,
                 asks: told::asks(row.replicas, row.cpu_milli, row.memory_bytes, row.gpus),
                 since: told::when(row.queued_at, now),
-                why: row.not_yet.map_or_else(|| "No worker has looked at it yet.".to_owned(), |not_yet| told::hold(&not_yet)),
+                why: row.not_yet.map_or_else(
+                    || "No worker has looked at it yet.".to_owned(),
+                    |not_yet| told::hold(&not_yet),
+                ),
             })
             .collect(),
         grants: grants
@@ -185,10 +204,15 @@ fn trust(cluster: &Cluster) -> String {
     if cluster.provider != Provider::Local {
         return "Jobs are kept apart by the namespaces and rights that the grants below give.".into();
     }
-    match (cluster.facts["one_trust_domain"].as_bool(), cluster.facts["account"].as_str()) {
-        (Some(true), _) => "Trainyard runs as an ordinary account here, so its server, its keys, its database and every \
+    match (
+        cluster.facts["one_trust_domain"].as_bool(),
+        cluster.facts["account"].as_str(),
+    ) {
+        (Some(true), _) => {
+            "Trainyard runs as an ordinary account here, so its server, its keys, its database and every \
             job are one trust domain: a job can read whatever this account can read."
-            .into(),
+                .into()
+        }
         (Some(false), Some(account)) => format!(
             "Jobs run as the account {account}, apart from the server, its keys and its database. They are not kept \
              apart from each other: all of them are that account."
@@ -199,9 +223,19 @@ fn trust(cluster: &Cluster) -> String {
 
 fn limits(cluster: &Cluster) -> Vec<Limit> {
     if cluster.provider != Provider::Local {
-        return vec![Limit { name: "Memory, CPU, GPUs", tone: Tone::Succeeded, word: "yes", how: "By Kubernetes.".into() }];
+        return vec![Limit {
+            name: "Memory, CPU, GPUs",
+            tone: Tone::Succeeded,
+            word: "yes",
+            how: "By Kubernetes.".into(),
+        }];
     }
-    let missing: Vec<&str> = cluster.facts["missing"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let missing: Vec<&str> = cluster.facts["missing"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let why = match missing.is_empty() {
         true => "The control groups of this machine do not allow it to this account.".to_owned(),
         false => format!("{}.", missing.join("; ")),
@@ -231,7 +265,9 @@ fn limits(cluster: &Cluster) -> Vec<Limit> {
             name: "GPUs",
             tone: Tone::Info,
             word: "by assignment",
-            how: "Each replica is told its own GPUs in CUDA_VISIBLE_DEVICES; nothing keeps a program from using others.".into(),
+            how:
+                "Each replica is told its own GPUs in CUDA_VISIBLE_DEVICES; nothing keeps a program from using others."
+                    .into(),
         },
     ]
 }

@@ -74,7 +74,10 @@ async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<ClustersPage
             (0, _) => "There is no cluster that you may use.".into(),
             (1, 0) => "The one cluster is looked after by a worker.".into(),
             (all, 0) => format!("All {all} clusters are looked after by a worker."),
-            (all, stale) => format!("{stale} of {} not looked after by any worker.", words::counted(all, "cluster")),
+            (all, stale) => format!(
+                "{stale} of {} not looked after by any worker.",
+                words::counted(all, "cluster")
+            ),
         },
         rows: clusters
             .iter()
@@ -87,7 +90,11 @@ async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<ClustersPage
                     sentence,
                     name: cluster.name.clone(),
                     provider: provider(cluster.provider),
-                    nodes: format!("{} of {}", words::count(cluster.nodes_ready), words::count(cluster.nodes)),
+                    nodes: format!(
+                        "{} of {}",
+                        words::count(cluster.nodes_ready),
+                        words::count(cluster.nodes)
+                    ),
                     cpu: room.map(|room| cores(room.cpu_milli_free)).unwrap_or_default(),
                     gpus: room.map(|room| words::count(room.gpus_free)).unwrap_or_default(),
                     running: words::count(cluster.jobs_active),
@@ -102,7 +109,10 @@ async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<ClustersPage
 /// A cluster's state in words.
 pub(super) fn state_of(cluster: &Cluster, now: DateTime<Utc>) -> (Tone, String) {
     if let Some(since) = cluster.stale_since {
-        return (Tone::Stale, format!("Not seen for {}: no worker looks at it", words::duration(now - since)));
+        return (
+            Tone::Stale,
+            format!("Not seen for {}: no worker looks at it", words::duration(now - since)),
+        );
     }
     match cluster.phase.as_str() {
         "active" => (Tone::Succeeded, "Active".to_owned()),

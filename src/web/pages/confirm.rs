@@ -145,15 +145,26 @@ pub async fn send(
 fn refusal_words(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Faults(faults) => {
-            let words: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+            let words: Vec<String> = faults
+                .iter()
+                .map(|fault| format!("{}: {}", fault.path, fault.message))
+                .collect();
             format!("{}.", words.join("; "))
         }
-        Refusal::Stale => "somebody changed the job since you opened this page; look at it again before you go on.".to_owned(),
+        Refusal::Stale => {
+            "somebody changed the job since you opened this page; look at it again before you go on.".to_owned()
+        }
         other => format!("{other}."),
     }
 }
 
-async fn carry_out(state: &WebState, asker: &Asker, id: JobId, verb: Verb, sent: &ConfirmForm) -> Result<String, Refusal> {
+async fn carry_out(
+    state: &WebState,
+    asker: &Asker,
+    id: JobId,
+    verb: Verb,
+    sent: &ConfirmForm,
+) -> Result<String, Refusal> {
     let ask = asker.ask();
     let wish = match verb {
         Verb::Cancel => Wish::Cancel,
@@ -166,7 +177,10 @@ async fn carry_out(state: &WebState, asker: &Asker, id: JobId, verb: Verb, sent:
         }
         Verb::Priority => {
             let etag = sent.generation.as_deref().unwrap_or("*");
-            state.actions.set_priority(ask, id, sent.priority.unwrap_or(0), etag).await?;
+            state
+                .actions
+                .set_priority(ask, id, sent.priority.unwrap_or(0), etag)
+                .await?;
             return Ok(format!("/jobs/{id}?done=priority"));
         }
     };
@@ -178,7 +192,8 @@ async fn carry_out(state: &WebState, asker: &Asker, id: JobId, verb: Verb, sent:
 }
 
 fn known(word: &str) -> Result<Verb, Error> {
-    word.parse().map_err(|()| Error::new(Code::NoRoute, "There is nothing at this address"))
+    word.parse()
+        .map_err(|()| Error::new(Code::NoRoute, "There is nothing at this address"))
 }
 
 async fn asked(
@@ -191,7 +206,10 @@ async fn asked(
     let now = state.actions.now();
     let id = detail.job.id;
     let home = found("job", id, jobs_read::home(&state.db, &asker.scope(), id).await)?;
-    let last = reports::checkpoints(&state.db, &home, None, 1).await?.into_iter().next();
+    let last = reports::checkpoints(&state.db, &home, None, 1)
+        .await?
+        .into_iter()
+        .next();
     let mut page = told(detail, verb, last.as_ref(), now);
     page.shell.viewer = viewer(asker);
     page.fault = fault;
@@ -204,7 +222,10 @@ fn told(detail: &JobDetail, verb: Verb, checkpoint: Option<&Checkpoint>, now: Da
     let job = &detail.job;
     let name = &job.name;
     let document: Option<JobDocument> = serde_json::from_str(detail.document.get()).ok();
-    let grace = document.as_ref().map_or_else(|| "30 s".to_owned(), |document| words::duration(document.stop.grace.as_chrono()));
+    let grace = document.as_ref().map_or_else(
+        || "30 s".to_owned(),
+        |document| words::duration(document.stop.grace.as_chrono()),
+    );
     let ranks = words::counted(job.replicas.unsigned_abs().into(), "rank");
     let active = job.phase.is_active();
     let unsaved = unsaved_steps(job.step.filter(|_| active), checkpoint);
@@ -278,8 +299,14 @@ fn told(detail: &JobDetail, verb: Verb, checkpoint: Option<&Checkpoint>, now: Da
             title: question.clone(),
             section: Section::Jobs,
             crumbs: vec![
-                Crumb { label: "Jobs".into(), href: "/jobs".into() },
-                Crumb { label: name.clone(), href: format!("/jobs/{}", job.id) },
+                Crumb {
+                    label: "Jobs".into(),
+                    href: "/jobs".into(),
+                },
+                Crumb {
+                    label: name.clone(),
+                    href: format!("/jobs/{}", job.id),
+                },
             ],
             here: format!("/jobs/{}/{}", job.id, verb.word()),
             ..Shell::default()
@@ -315,7 +342,10 @@ fn unsaved_steps(step: Option<i64>, checkpoint: Option<&Checkpoint>) -> Vec<Stri
             words::count(last.step)
         )],
         Some(_) => Vec::new(),
-        None => vec![format!("all {}: no checkpoint was reported", words::counted(step.unsigned_abs(), "step"))],
+        None => vec![format!(
+            "all {}: no checkpoint was reported",
+            words::counted(step.unsigned_abs(), "step")
+        )],
     }
 }
 
@@ -325,16 +355,35 @@ mod tests {
 
     #[test]
     fn what_would_be_lost_is_counted_from_the_last_checkpoint() {
-        let checkpoint = Checkpoint { attempt: 1, step: 1_200, path: "/c".into(), at: DateTime::UNIX_EPOCH, source: "line".into() };
-        assert_eq!(unsaved_steps(Some(1_240), Some(&checkpoint)), ["40 steps since the checkpoint at step 1,200"]);
+        let checkpoint = Checkpoint {
+            attempt: 1,
+            step: 1_200,
+            path: "/c".into(),
+            at: DateTime::UNIX_EPOCH,
+            source: "line".into(),
+        };
+        assert_eq!(
+            unsaved_steps(Some(1_240), Some(&checkpoint)),
+            ["40 steps since the checkpoint at step 1,200"]
+        );
         assert_eq!(unsaved_steps(Some(1_200), Some(&checkpoint)), Vec::<String>::new());
-        assert_eq!(unsaved_steps(Some(7), None), ["all 7 steps: no checkpoint was reported"]);
+        assert_eq!(
+            unsaved_steps(Some(7), None),
+            ["all 7 steps: no checkpoint was reported"]
+        );
         assert_eq!(unsaved_steps(None, None), Vec::<String>::new());
     }
 
     #[test]
     fn every_verb_has_its_word() {
-        for verb in [Verb::Cancel, Verb::Suspend, Verb::Resume, Verb::Rerun, Verb::Delete, Verb::Priority] {
+        for verb in [
+            Verb::Cancel,
+            Verb::Suspend,
+            Verb::Resume,
+            Verb::Rerun,
+            Verb::Delete,
+            Verb::Priority,
+        ] {
             assert_eq!(verb.word().parse(), Ok(verb));
         }
         assert_eq!("logs".parse::<Verb>(), Err(()));

@@ -52,7 +52,10 @@ pub struct JobsPage {
 }
 
 #[derive(Debug, Clone, Template)]
-#[template(source = "{% import \"parts.html\" as parts %}{% include \"job_row.html\" %}", ext = "html")]
+#[template(
+    source = "{% import \"parts.html\" as parts %}{% include \"job_row.html\" %}",
+    ext = "html"
+)]
 pub struct JobRowFragment {
     pub row: JobRow,
 }
@@ -90,9 +93,23 @@ const CHOICES: i64 = 200;
 
 /// The words of the state filter with what they let through.
 const STATES: [(&str, &str, &[Phase]); 7] = [
-    ("open", "Open", &[Phase::Queued, Phase::Starting, Phase::Running, Phase::Stopping, Phase::Suspended]),
+    (
+        "open",
+        "Open",
+        &[
+            Phase::Queued,
+            Phase::Starting,
+            Phase::Running,
+            Phase::Stopping,
+            Phase::Suspended,
+        ],
+    ),
     ("waiting", "Waiting", &[Phase::Queued]),
-    ("running", "Running", &[Phase::Starting, Phase::Running, Phase::Stopping]),
+    (
+        "running",
+        "Running",
+        &[Phase::Starting, Phase::Running, Phase::Stopping],
+    ),
     ("suspended", "Suspended", &[Phase::Suspended]),
     ("failed", "Failed", &[Phase::Failed]),
     ("succeeded", "Succeeded", &[Phase::Succeeded]),
@@ -121,9 +138,16 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
     let teams = teams::list(db, scope, None, CHOICES).await?;
     let clusters = clusters_read::list(db, scope, None, CHOICES).await?;
     let counts = page_reads::open_jobs(db, scope, now - Duration::days(1)).await?;
-    let team = query.team.as_ref().map(|name| teams.iter().find(|team| team.name == *name).map(|team| team.id));
-    let cluster =
-        query.cluster.as_ref().map(|name| clusters.iter().find(|one| one.name == *name || one.id.to_string() == *name).map(|one| one.id));
+    let team = query
+        .team
+        .as_ref()
+        .map(|name| teams.iter().find(|team| team.name == *name).map(|team| team.id));
+    let cluster = query.cluster.as_ref().map(|name| {
+        clusters
+            .iter()
+            .find(|one| one.name == *name || one.id.to_string() == *name)
+            .map(|one| one.id)
+    });
     let (rows, next) = match (team, cluster) {
         // Somebody else's team or cluster is as good as one that is not there.
         (Some(None), _) | (_, Some(None)) => (Vec::new(), None),
@@ -160,8 +184,16 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
         summary: summary(failed, waiting, running, suspended),
         choices: choices(&query, failed, waiting, running, suspended),
         filtered: query.is_filtered(),
-        teams: options("All my teams", teams.iter().map(|team| team.name.clone()), query.team.as_deref()),
-        clusters: options("All clusters", clusters.iter().map(|cluster| cluster.name.clone()), query.cluster.as_deref()),
+        teams: options(
+            "All my teams",
+            teams.iter().map(|team| team.name.clone()),
+            query.team.as_deref(),
+        ),
+        clusters: options(
+            "All clusters",
+            clusters.iter().map(|cluster| cluster.name.clone()),
+            query.cluster.as_deref(),
+        ),
         pages: Pages {
             newer: old.then(|| query.address(None, None)),
             older: next.map(|next| query.address(None, Some(next))),
@@ -177,7 +209,10 @@ async fn rows(db: &Db, jobs: &[Job], now: DateTime<Utc>) -> Result<Vec<JobRow>, 
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let asides = page_reads::asides(db, &ids).await?;
     let none = Aside::default();
-    Ok(jobs.iter().map(|job| row(job, asides.get(&job.id).unwrap_or(&none), now)).collect())
+    Ok(jobs
+        .iter()
+        .map(|job| row(job, asides.get(&job.id).unwrap_or(&none), now))
+        .collect())
 }
 
 pub fn row(job: &Job, aside: &Aside, now: DateTime<Utc>) -> JobRow {
@@ -202,7 +237,11 @@ pub fn row(job: &Job, aside: &Aside, now: DateTime<Utc>) -> JobRow {
 
 /// `7`, or `more than 10,000`.
 fn counted(count: i64) -> String {
-    if count > COUNTED { format!("more than {}", words::count(COUNTED)) } else { words::count(count) }
+    if count > COUNTED {
+        format!("more than {}", words::count(COUNTED))
+    } else {
+        words::count(count)
+    }
 }
 
 fn title(failed: i64, waiting: i64) -> String {
@@ -213,7 +252,11 @@ fn title(failed: i64, waiting: i64) -> String {
     if waiting > 0 {
         parts.push(format!("{} wait", counted(waiting)));
     }
-    if parts.is_empty() { "Jobs".into() } else { format!("{} · Jobs", parts.join(", ")) }
+    if parts.is_empty() {
+        "Jobs".into()
+    } else {
+        format!("{} · Jobs", parts.join(", "))
+    }
 }
 
 fn summary(failed: i64, waiting: i64, running: i64, suspended: i64) -> String {
@@ -228,8 +271,16 @@ fn summary(failed: i64, waiting: i64, running: i64, suspended: i64) -> String {
         0 => "None failed in the last day".to_owned(),
         count => format!("{} failed in the last day", counted(count)),
     }];
-    parts.push(if waiting == 0 { "none waits".into() } else { verb(waiting, "waits", "wait") });
-    parts.push(if running == 0 { "none runs".into() } else { verb(running, "runs", "run") });
+    parts.push(if waiting == 0 {
+        "none waits".into()
+    } else {
+        verb(waiting, "waits", "wait")
+    });
+    parts.push(if running == 0 {
+        "none runs".into()
+    } else {
+        verb(running, "runs", "run")
+    });
     if suspended > 0 {
         parts.push(verb(suspended, "is suspended", "are suspended"));
     }
@@ -237,7 +288,12 @@ fn summary(failed: i64, waiting: i64, running: i64, suspended: i64) -> String {
 }
 
 fn choices(query: &JobsQuery, failed: i64, waiting: i64, running: i64, suspended: i64) -> Vec<Choice> {
-    let all = Choice { label: "All".into(), href: query.address(Some(""), None), current: query.state.is_none(), count: None };
+    let all = Choice {
+        label: "All".into(),
+        href: query.address(Some(""), None),
+        current: query.state.is_none(),
+        count: None,
+    };
     let states = STATES.iter().map(|(word, label, _)| Choice {
         label: (*label).to_owned(),
         href: query.address(Some(word), None),
@@ -255,14 +311,27 @@ fn choices(query: &JobsQuery, failed: i64, waiting: i64, running: i64, suspended
 }
 
 pub(super) fn options(all: &str, names: impl Iterator<Item = String>, chosen: Option<&str>) -> Vec<SelectOption> {
-    let first = SelectOption { value: String::new(), label: all.to_owned(), selected: chosen.is_none() };
-    let rest = names.map(|name| SelectOption { selected: chosen == Some(name.as_str()), label: name.clone(), value: name });
+    let first = SelectOption {
+        value: String::new(),
+        label: all.to_owned(),
+        selected: chosen.is_none(),
+    };
+    let rest = names.map(|name| SelectOption {
+        selected: chosen == Some(name.as_str()),
+        label: name.clone(),
+        value: name,
+    });
     std::iter::once(first).chain(rest).collect()
 }
 
 impl JobsQuery {
     fn without_empty(&self) -> Self {
-        let some = |value: &Option<String>| value.as_ref().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let some = |value: &Option<String>| {
+            value
+                .as_ref()
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty())
+        };
         Self {
             state: some(&self.state),
             text: some(&self.text),
@@ -274,16 +343,23 @@ impl JobsQuery {
     }
 
     fn is_filtered(&self) -> bool {
-        [&self.state, &self.text, &self.team, &self.cluster, &self.label].into_iter().any(Option::is_some)
+        [&self.state, &self.text, &self.team, &self.cluster, &self.label]
+            .into_iter()
+            .any(Option::is_some)
     }
 
     fn phases(&self) -> &'static [Phase] {
-        STATES.iter().find(|(word, _, _)| Some(*word) == self.state.as_deref()).map_or(&[], |(_, _, phases)| phases)
+        STATES
+            .iter()
+            .find(|(word, _, _)| Some(*word) == self.state.as_deref())
+            .map_or(&[], |(_, _, phases)| phases)
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
         let pair = self.label.as_deref().and_then(|label| label.split_once('='));
-        pair.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).into_iter().collect()
+        pair.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
+            .into_iter()
+            .collect()
     }
 
     /// This list with another state (empty: all), from another place.
@@ -298,9 +374,15 @@ impl JobsQuery {
             ("label", self.label.as_deref()),
             ("before", before.as_deref()),
         ];
-        let query: Vec<String> =
-            pairs.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", told::encoded(value?)))).collect();
-        if query.is_empty() { "/jobs".into() } else { format!("/jobs?{}", query.join("&")) }
+        let query: Vec<String> = pairs
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", told::encoded(value?))))
+            .collect();
+        if query.is_empty() {
+            "/jobs".into()
+        } else {
+            format!("/jobs?{}", query.join("&"))
+        }
     }
 }
 
@@ -310,11 +392,19 @@ mod tests {
 
     #[test]
     fn filters_live_in_the_address_and_survive_it() {
-        let query = JobsQuery { text: Some(" a&b ".into()), team: Some(String::new()), ..JobsQuery::default() }.without_empty();
+        let query = JobsQuery {
+            text: Some(" a&b ".into()),
+            team: Some(String::new()),
+            ..JobsQuery::default()
+        }
+        .without_empty();
         assert_eq!(query.address(Some("failed"), None), "/jobs?state=failed&text=a%26b");
         assert_eq!(query.address(None, None), "/jobs?text=a%26b");
         assert!(query.is_filtered());
-        let labelled = JobsQuery { label: Some("exp = moe".into()), ..JobsQuery::default() };
+        let labelled = JobsQuery {
+            label: Some("exp = moe".into()),
+            ..JobsQuery::default()
+        };
         assert_eq!(labelled.labels(), BTreeMap::from([("exp".into(), "moe".into())]));
     }
 
@@ -328,7 +418,10 @@ mod tests {
     #[test]
     fn the_summary_says_what_is_wrong_first() {
         assert_eq!(summary(1, 2, 1, 0), "1 failed in the last day, 2 wait, 1 runs.");
-        assert_eq!(summary(0, 0, 3, 1), "None failed in the last day, none waits, 3 run, 1 is suspended.");
+        assert_eq!(
+            summary(0, 0, 3, 1),
+            "None failed in the last day, none waits, 3 run, 1 is suspended."
+        );
         assert_eq!(title(0, 0), "Jobs");
     }
 }

@@ -41,7 +41,6 @@ pub fn register(routes: Routes) -> Routes {
     use Load::{Bounded, None};
     use TeamRole::{Member, Viewer};
 
-
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     routes
@@ -58,13 +57,25 @@ pub fn register(routes: Routes) -> Routes {
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}/logs", logs::page)
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}/logs/live", logs::live)
         .page(Team(Viewer), Bounded, GET, "/jobs/{job}/first-error", logs::first_error)
-        .page(Team(Viewer), Bounded, GET, "/jobs/{job}/numbers/{series}", numbers::of_job)
+        .page(
+            Team(Viewer),
+            Bounded,
+            GET,
+            "/jobs/{job}/numbers/{series}",
+            numbers::of_job,
+        )
         .page(Team(Member), Bounded, GET, "/jobs/{job}/{verb}", confirm::page)
         .page(Team(Member), Bounded, POST, "/jobs/{job}/{verb}", confirm::send)
         .page(Team(Viewer), Bounded, GET, "/nodes", nodes::page)
         .page(Team(Viewer), Bounded, GET, "/nodes/{node}", node::page)
         .page(Team(Viewer), Bounded, GET, "/nodes/{node}/live", live::node)
-        .page(Team(Viewer), Bounded, GET, "/nodes/{node}/numbers/{series}", numbers::of_node)
+        .page(
+            Team(Viewer),
+            Bounded,
+            GET,
+            "/nodes/{node}/numbers/{series}",
+            numbers::of_node,
+        )
         .page(Team(Viewer), Bounded, GET, "/n/{tail}", nodes::by_tail)
         .page(Team(Viewer), Bounded, GET, "/clusters", clusters::page)
         .page(Team(Viewer), Bounded, GET, "/clusters/{cluster}", cluster::page)
@@ -72,12 +83,21 @@ pub fn register(routes: Routes) -> Routes {
         .page(SignedIn, Bounded, GET, "/search", search::page)
         .page(SignedIn, Bounded, GET, "/settings", settings::page)
         .page(SignedIn, Bounded, POST, "/settings/tokens", settings::make)
-        .page(SignedIn, Bounded, POST, "/settings/tokens/{token}/revoke", settings::revoke)
+        .page(
+            SignedIn,
+            Bounded,
+            POST,
+            "/settings/tokens/{token}/revoke",
+            settings::revoke,
+        )
 }
 
 /// Who looks, for the page's frame and forms.
 pub(crate) fn viewer(asker: &Asker) -> Option<Viewer> {
-    Some(Viewer { name: asker.caller.actor.name.clone(), csrf: auth::csrf_of(&asker.caller).unwrap_or_default() })
+    Some(Viewer {
+        name: asker.caller.actor.name.clone(),
+        csrf: auth::csrf_of(&asker.caller).unwrap_or_default(),
+    })
 }
 
 /// A page as it is sent. A template that can't be written is a fault of ours.
@@ -87,7 +107,6 @@ pub(crate) fn shown(page: &impl Template) -> Result<Html<String>, Error> {
         Error::new(Code::Internal, "This page could not be put together")
     })
 }
-
 
 /// A form's fields. Fields that a page does not know are left alone.
 pub(crate) fn form<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Error> {

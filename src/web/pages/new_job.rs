@@ -117,7 +117,11 @@ pub async fn page(
                 Err(_) => detail.document.get().to_owned(),
             }
         }
-        (None, Some(name)) => EXAMPLES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text).to_owned(),
+        (None, Some(name)) => EXAMPLES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or("", |(_, text)| text)
+            .to_owned(),
         (None, None) => String::new(),
     };
     shown(&written(&asker, document, uuid::Uuid::new_v4().to_string(), query.from))
@@ -129,11 +133,28 @@ pub async fn send(State(state): State<WebState>, asker: Asker, RawBody(body): Ra
     // Browsers send line ends as CR LF; positions are counted in what the person typed.
     let document = sent.document.replace("\r\n", "\n");
     let from = sent.from.parse().ok();
-    let key = if sent.key.is_empty() { uuid::Uuid::new_v4().to_string() } else { sent.key };
-    let submission = Submission { text: &document, format: None, key: Some(&key), clone_of: from };
+    let key = if sent.key.is_empty() {
+        uuid::Uuid::new_v4().to_string()
+    } else {
+        sent.key
+    };
+    let submission = Submission {
+        text: &document,
+        format: None,
+        key: Some(&key),
+        clone_of: from,
+    };
     let outcome = match sent.wish.as_str() {
-        "check" => state.actions.dry_run_job(asker.ask(), submission).await.map(Outcome::Sound),
-        _ => state.actions.create_job(asker.ask(), submission).await.map(|made| Outcome::Submitted(made.job.job.id)),
+        "check" => state
+            .actions
+            .dry_run_job(asker.ask(), submission)
+            .await
+            .map(Outcome::Sound),
+        _ => state
+            .actions
+            .create_job(asker.ask(), submission)
+            .await
+            .map(|made| Outcome::Submitted(made.job.job.id)),
     };
     match outcome {
         Ok(Outcome::Submitted(id)) => Ok(Redirect::to(&format!("/jobs/{id}?done=submitted")).into_response()),
@@ -145,9 +166,15 @@ pub async fn send(State(state): State<WebState>, asker: Asker, RawBody(body): Ra
         Err(Refusal::Faults(faults)) => {
             // A key holds for one body; a mended document is another one.
             let mut page = written(&asker, document, uuid::Uuid::new_v4().to_string(), from);
-            page.faults_heading = format!("{} in this document; nothing was submitted", words::counted(faults.len() as u64, "fault"));
+            page.faults_heading = format!(
+                "{} in this document; nothing was submitted",
+                words::counted(faults.len() as u64, "fault")
+            );
             page.shell.title = page.faults_heading.clone();
-            page.faults = faults.into_iter().map(|fault| fault_view(fault, &page.document)).collect();
+            page.faults = faults
+                .into_iter()
+                .map(|fault| fault_view(fault, &page.document))
+                .collect();
             let status = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
             Ok((status, shown(&page)?).into_response())
         }
@@ -178,7 +205,10 @@ fn written(asker: &Asker, document: String, key: String, from: Option<JobId>) ->
         shell: Shell {
             title: "New job".into(),
             section: Section::Jobs,
-            crumbs: vec![Crumb { label: "Jobs".into(), href: "/jobs".into() }],
+            crumbs: vec![Crumb {
+                label: "Jobs".into(),
+                href: "/jobs".into(),
+            }],
             viewer: viewer(asker),
             here: "/jobs/new".into(),
             ..Shell::default()
@@ -202,7 +232,12 @@ fn written(asker: &Asker, document: String, key: String, from: Option<JobId>) ->
 
 /// The first sentence of an example's first comment.
 fn about(text: &str) -> String {
-    let comment: Vec<&str> = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let comment: Vec<&str> = text
+        .lines()
+        .map_while(|line| line.strip_prefix('#'))
+        .map(str::trim)
+        .take_while(|line| !line.is_empty())
+        .collect();
     let comment = comment.join(" ");
     let end = comment.find(['.', ';', '?']).map_or(comment.len(), |end| end + 1);
     comment[..end].trim_end_matches(';').to_owned()
@@ -210,7 +245,11 @@ fn about(text: &str) -> String {
 
 fn plan(document: &JobDocument) -> PlanView {
     let sum = |each: &dyn Fn(&trainyard_core::document::job::Role) -> u64| -> i64 {
-        let total: u64 = document.roles.iter().map(|role| each(role).saturating_mul(u64::from(role.replicas))).sum();
+        let total: u64 = document
+            .roles
+            .iter()
+            .map(|role| each(role).saturating_mul(u64::from(role.replicas)))
+            .sum();
         i64::try_from(total).unwrap_or(i64::MAX)
     };
     let asks = told::asks(
@@ -219,16 +258,26 @@ fn plan(document: &JobDocument) -> PlanView {
         sum(&|role| role.resources.memory.map_or(0, |memory| memory.as_bytes())),
         i32::try_from(sum(&|role| u64::from(role.resources.gpus))).unwrap_or(i32::MAX),
     );
-    let roles: Vec<String> = document.roles.iter().map(|role| format!("{} {}", role.replicas, role.name)).collect();
+    let roles: Vec<String> = document
+        .roles
+        .iter()
+        .map(|role| format!("{} {}", role.replicas, role.name))
+        .collect();
     PlanView {
         heading: "This document is sound; nothing was submitted",
         sentence: format!("It asks for {asks}."),
         facts: vec![
             Fact::new("Name", document.name.clone()),
             Fact::new("Team", document.team.clone().unwrap_or_else(|| "your only one".into())),
-            Fact::new("Cluster", document.cluster.clone().unwrap_or_else(|| "any that fits".into())),
+            Fact::new(
+                "Cluster",
+                document.cluster.clone().unwrap_or_else(|| "any that fits".into()),
+            ),
             Fact::new("Roles", roles.join(", ")),
-            Fact::new("Attempts", format!("at most {}", document.restart.max.saturating_add(1))),
+            Fact::new(
+                "Attempts",
+                format!("at most {}", document.restart.max.saturating_add(1)),
+            ),
         ],
     }
 }
@@ -242,7 +291,9 @@ fn fault_view(fault: FieldFault, document: &str) -> FaultView {
         column,
         path: fault.path,
         message: format!("{}.", words::sentence(&fault.message).trim_end_matches('.')),
-        hint: fault.hint.map(|hint| format!("{}.", words::sentence(&hint).trim_end_matches('.'))),
+        hint: fault
+            .hint
+            .map(|hint| format!("{}.", words::sentence(&hint).trim_end_matches('.'))),
     }
 }
 

@@ -130,7 +130,11 @@ pub async fn page(
 }
 
 /// `GET /n/{tail}`: from a cell of the grid to the node.
-pub async fn by_tail(State(state): State<WebState>, asker: Asker, PathOf(tail): PathOf<String>) -> Result<Redirect, Error> {
+pub async fn by_tail(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(tail): PathOf<String>,
+) -> Result<Redirect, Error> {
     let node = page_reads::node_by_tail(&state.db, &asker.scope(), &tail).await;
     Ok(Redirect::to(&format!("/nodes/{}", found("node", &tail, node)?)))
 }
@@ -149,24 +153,44 @@ async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) ->
         _ => page_reads::cells(db, scope, cluster, MOST).await?,
     };
     let count = |health_wanted: Health| cells.iter().filter(|cell| health(cell) == health_wanted).count();
-    let state = query.state.as_deref().and_then(|word| Health::ALL.into_iter().find(|health| health.words().0 == word));
-    let shown: Vec<&Cell> = cells.iter().filter(|cell| state.is_none_or(|state| health(cell) == state)).collect();
+    let state = query
+        .state
+        .as_deref()
+        .and_then(|word| Health::ALL.into_iter().find(|health| health.words().0 == word));
+    let shown: Vec<&Cell> = cells
+        .iter()
+        .filter(|cell| state.is_none_or(|state| health(cell) == state))
+        .collect();
     let address = |changes: &[(&str, Option<&str>)]| {
-        let mut pairs = vec![("view", query.view.as_deref()), ("state", query.state.as_deref()), ("cluster", wanted)];
+        let mut pairs = vec![
+            ("view", query.view.as_deref()),
+            ("state", query.state.as_deref()),
+            ("cluster", wanted),
+        ];
         for (name, value) in changes {
             pairs.retain(|(known, _)| known != name);
             pairs.push((name, *value));
         }
-        let pairs: Vec<String> =
-            pairs.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", told::encoded(value?)))).collect();
-        if pairs.is_empty() { "/nodes".to_owned() } else { format!("/nodes?{}", pairs.join("&")) }
+        let pairs: Vec<String> = pairs
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", told::encoded(value?))))
+            .collect();
+        if pairs.is_empty() {
+            "/nodes".to_owned()
+        } else {
+            format!("/nodes?{}", pairs.join("&"))
+        }
     };
     let as_grid = match query.view.as_deref() {
         Some("grid") => true,
         Some("table") => false,
         _ => shown.len() > MANY,
     };
-    let (rows, older) = if as_grid { (Vec::new(), None) } else { table(db, query, &shown, now).await? };
+    let (rows, older) = if as_grid {
+        (Vec::new(), None)
+    } else {
+        table(db, query, &shown, now).await?
+    };
     let bad = count(Health::NotReady);
     let choices = std::iter::once(Choice {
         label: "All".into(),
@@ -183,7 +207,11 @@ async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) ->
     .collect();
     Ok(NodesPage {
         shell: Shell {
-            title: if bad > 0 { format!("{} not ready · Nodes", words::count(bad as i64)) } else { "Nodes".into() },
+            title: if bad > 0 {
+                format!("{} not ready · Nodes", words::count(bad as i64))
+            } else {
+                "Nodes".into()
+            },
             section: Section::Nodes,
             here: address(&[]),
             wide: as_grid,
@@ -212,7 +240,11 @@ fn summary(all: usize, not_ready: usize, stale: usize, warning: usize) -> String
             all => format!("All {} nodes are ready.", count(all)),
         };
     }
-    let mut parts = vec![format!("{} of {} not ready", count(not_ready), words::counted(all as u64, "node"))];
+    let mut parts = vec![format!(
+        "{} of {} not ready",
+        count(not_ready),
+        words::counted(all as u64, "node")
+    )];
     if stale > 0 {
         parts.push(format!("{} not seen lately", count(stale)));
     }
@@ -224,7 +256,10 @@ fn summary(all: usize, not_ready: usize, stale: usize, warning: usize) -> String
 
 /// What needs a look first, over all pools; then what is ready, pool by pool.
 fn grid(cells: &[&Cell], table: String) -> Grid {
-    let mut grid = Grid { table, ..Grid::default() };
+    let mut grid = Grid {
+        table,
+        ..Grid::default()
+    };
     for ready in [false, true] {
         let mut place: Option<(&str, Option<&str>)> = None;
         for cell in cells.iter().filter(|cell| (health(cell) == Health::Ready) == ready) {
@@ -233,16 +268,27 @@ fn grid(cells: &[&Cell], table: String) -> Grid {
                 place = Some(here);
                 let pool = here.1.map(|pool| format!(", pool {pool}")).unwrap_or_default();
                 let what = if ready { "" } else { ": needs a look" };
-                grid.groups.push(GridGroup { label: format!("{}{pool}{what}", here.0), summary: String::new(), runs: Vec::new() });
+                grid.groups.push(GridGroup {
+                    label: format!("{}{pool}{what}", here.0),
+                    summary: String::new(),
+                    runs: Vec::new(),
+                });
             }
             let Some(group) = grid.groups.last_mut() else { continue };
             let health = health(cell);
             let tone = health.tone();
             if !group.runs.iter().any(|run| run.tone == tone) {
-                group.runs.push(GridRun { tone, label: String::new(), cells: Vec::new() });
+                group.runs.push(GridRun {
+                    tone,
+                    label: String::new(),
+                    cells: Vec::new(),
+                });
             }
             if let Some(run) = group.runs.iter_mut().find(|run| run.tone == tone) {
-                run.cells.push(GridCell { name: short(&cell.name), href: format!("/n/{}", tail(cell.id)) });
+                run.cells.push(GridCell {
+                    name: short(&cell.name),
+                    href: format!("/n/{}", tail(cell.id)),
+                });
                 run.label = format!("{} {}", words::count(run.cells.len() as i64), health.words().2);
             }
         }
@@ -250,7 +296,9 @@ fn grid(cells: &[&Cell], table: String) -> Grid {
     for group in &mut grid.groups {
         let nodes: usize = group.runs.iter().map(|run| run.cells.len()).sum();
         group.summary = words::counted(nodes as u64, "node");
-        group.runs.sort_by_key(|run| Health::ALL.iter().position(|health| health.tone() == run.tone));
+        group
+            .runs
+            .sort_by_key(|run| Health::ALL.iter().position(|health| health.tone() == run.tone));
     }
     grid.legend = Health::ALL
         .into_iter()
@@ -283,7 +331,10 @@ async fn table(
     let mut order: Vec<&Cell> = cells.to_vec();
     order.sort_by_key(|cell| Health::ALL.iter().position(|known| *known == health(cell)));
     let from = match &query.after {
-        Some(after) => order.iter().position(|cell| tail(cell.id) == *after).map_or(0, |place| place + 1),
+        Some(after) => order
+            .iter()
+            .position(|cell| tail(cell.id) == *after)
+            .map_or(0, |place| place + 1),
         None => 0,
     };
     let page: Vec<&Cell> = order.iter().skip(from).take(PAGE).copied().collect();
@@ -291,7 +342,12 @@ async fn table(
     let after = page.last().filter(|_| more).map(|cell| tail(cell.id));
     let ids: Vec<NodeId> = page.iter().map(|cell| cell.id).collect();
     let replicas = page_reads::replicas_on(db, &ids).await?;
-    Ok((page.into_iter().map(|cell| row(cell, replicas.get(&cell.id).copied().unwrap_or(0), now)).collect(), after))
+    Ok((
+        page.into_iter()
+            .map(|cell| row(cell, replicas.get(&cell.id).copied().unwrap_or(0), now))
+            .collect(),
+        after,
+    ))
 }
 
 fn row(cell: &Cell, replicas: i64, now: DateTime<Utc>) -> NodeRow {
@@ -300,7 +356,13 @@ fn row(cell: &Cell, replicas: i64, now: DateTime<Utc>) -> NodeRow {
     NodeRow {
         id: cell.id.to_string(),
         tone: health.tone(),
-        sentence: told_health(health, &cell.message, cell.troubles, cell.stale_since.unwrap_or(cell.observed_at), now),
+        sentence: told_health(
+            health,
+            &cell.message,
+            cell.troubles,
+            cell.stale_since.unwrap_or(cell.observed_at),
+            now,
+        ),
         name: cell.name.clone(),
         place: format!("{}{pool}", cell.cluster),
         cpu: cores(cell.cpu_milli),
@@ -318,12 +380,18 @@ pub(super) fn state_of(node: &Node, now: DateTime<Utc>) -> (Tone, String) {
     }
     let health = Health::of(&node.phase, node.stale_since.is_some(), node.troubles);
     let since = node.stale_since.unwrap_or(node.observed_at);
-    (health.tone(), told_health(health, &node.message, node.troubles, since, now))
+    (
+        health.tone(),
+        told_health(health, &node.message, node.troubles, since, now),
+    )
 }
 
 fn told_health(health: Health, message: &str, troubles: i64, seen: DateTime<Utc>, now: DateTime<Utc>) -> String {
     match health {
-        Health::Stale => format!("Not seen for {}: no worker looks at its cluster", words::duration(now - seen)),
+        Health::Stale => format!(
+            "Not seen for {}: no worker looks at its cluster",
+            words::duration(now - seen)
+        ),
         Health::NotReady => format!("Not ready: {message}"),
         Health::Warning => format!("Ready, with {}", words::counted(troubles.unsigned_abs(), "warning")),
         Health::Ready => "Ready".to_owned(),
@@ -362,7 +430,14 @@ mod tests {
         let cells: Vec<&Cell> = cells.iter().collect();
         let grid = grid(&cells, "/nodes?view=table".into());
         let labels: Vec<&str> = grid.groups.iter().map(|group| group.label.as_str()).collect();
-        assert_eq!(labels, ["east, pool a: needs a look", "east, pool b: needs a look", "east, pool a"]);
+        assert_eq!(
+            labels,
+            [
+                "east, pool a: needs a look",
+                "east, pool b: needs a look",
+                "east, pool a"
+            ]
+        );
         assert_eq!(grid.groups[1].runs[0].label, "1 not seen lately");
         assert_eq!(grid.groups[0].runs[0].cells[0].name, "ip-10-0-0-2");
         assert_eq!(grid.groups[0].runs[0].cells[0].href, "/n/0000000002");

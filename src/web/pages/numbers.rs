@@ -64,19 +64,32 @@ pub async fn of_job(
     let key = found("job", id, logs::readable(&state.db, &scope, id).await)?;
     let attempt = query.attempt.unwrap_or(home.attempt);
     let names = [series.clone()];
-    let selection = Selection { attempt: Some(attempt), names: &names, ..Selection::default() };
+    let selection = Selection {
+        attempt: Some(attempt),
+        names: &names,
+        ..Selection::default()
+    };
     let points = metrics::read(&state.db, Owner::Job(key), &selection).await?;
     let by_step = points.values().flatten().any(|point| point.step.is_some());
     let (columns, rows, cut) = table(&points, by_step);
-    let api = format!("/api/v1/jobs/{id}/metrics?attempt={attempt}&name={}", told::encoded(&series));
+    let api = format!(
+        "/api/v1/jobs/{id}/metrics?attempt={attempt}&name={}",
+        told::encoded(&series)
+    );
     let used = series == job::measures::CPU || series == job::measures::MEMORY;
     shown(&NumbersPage {
         shell: Shell {
             title: format!("{series} of {}", home.name),
             section: Section::Jobs,
             crumbs: vec![
-                Crumb { label: "Jobs".into(), href: "/jobs".into() },
-                Crumb { label: home.name.clone(), href: format!("/jobs/{id}") },
+                Crumb {
+                    label: "Jobs".into(),
+                    href: "/jobs".into(),
+                },
+                Crumb {
+                    label: home.name.clone(),
+                    href: format!("/jobs/{id}"),
+                },
             ],
             viewer: viewer(&asker),
             here: format!("/jobs/{id}/numbers/{}?attempt={attempt}", told::encoded(&series)),
@@ -86,7 +99,11 @@ pub async fn of_job(
         about: format!(
             "Attempt {attempt}, {}{}.{cut}",
             if by_step { "by step" } else { "by time" },
-            if used { ", as the worker measured it" } else { ", as the job reported it" },
+            if used {
+                ", as the worker measured it"
+            } else {
+                ", as the job reported it"
+            },
         ),
         csv: format!("{api}&format=csv"),
         json: api,
@@ -106,26 +123,51 @@ pub async fn of_node(
     let (range, label, span) = node::measures::range(query.range.as_deref());
     let since = state.actions.now() - span;
     let names = [series.clone()];
-    let selection = Selection { names: &names, since: Some(since), ..Selection::default() };
+    let selection = Selection {
+        names: &names,
+        since: Some(since),
+        ..Selection::default()
+    };
     let points = metrics::read(&state.db, Owner::Node(id), &selection).await?;
     let (columns, rows, cut) = table(&points, false);
     let (title, unit, ..) = node::measures::called(&series);
-    let api = format!("/api/v1/nodes/{id}/metrics?name={}&since={}", told::encoded(&series), since.format("%Y-%m-%dT%H:%M:%SZ"));
-    let unit = if unit.is_empty() || series.ends_with("bytes") { "" } else { unit };
+    let api = format!(
+        "/api/v1/nodes/{id}/metrics?name={}&since={}",
+        told::encoded(&series),
+        since.format("%Y-%m-%dT%H:%M:%SZ")
+    );
+    let unit = if unit.is_empty() || series.ends_with("bytes") {
+        ""
+    } else {
+        unit
+    };
     shown(&NumbersPage {
         shell: Shell {
             title: format!("{title} of {}", node.name),
             section: Section::Nodes,
             crumbs: vec![
-                Crumb { label: "Nodes".into(), href: "/nodes".into() },
-                Crumb { label: node.name.clone(), href: format!("/nodes/{id}") },
+                Crumb {
+                    label: "Nodes".into(),
+                    href: "/nodes".into(),
+                },
+                Crumb {
+                    label: node.name.clone(),
+                    href: format!("/nodes/{id}"),
+                },
             ],
             viewer: viewer(&asker),
             here: format!("/nodes/{id}/numbers/{}?range={range}", told::encoded(&series)),
             ..Shell::default()
         },
         heading: format!("{title} of {}", node.name),
-        about: format!("In the last {label}, by time{}.{cut}", if unit.is_empty() { String::new() } else { format!(", in {unit}") }),
+        about: format!(
+            "In the last {label}, by time{}.{cut}",
+            if unit.is_empty() {
+                String::new()
+            } else {
+                format!(", in {unit}")
+            }
+        ),
         csv: format!("{api}&format=csv"),
         json: api,
         columns,
@@ -140,12 +182,22 @@ fn table(points: &BTreeMap<SeriesKey, Vec<Point>>, by_step: bool) -> (Vec<String
         .take(COLUMNS)
         .map(|(key, points)| {
             let place = |point: &Point| if by_step { point.step } else { Some(point.at) };
-            (key, points.iter().filter_map(|point| Some((place(point)?, point.value))).collect())
+            (
+                key,
+                points
+                    .iter()
+                    .filter_map(|point| Some((place(point)?, point.value)))
+                    .collect(),
+            )
         })
         .collect();
     let places: BTreeSet<i64> = shown.iter().flat_map(|(_, values)| values.keys().copied()).collect();
     let mut columns = vec![if by_step { "Step" } else { "Time, UTC" }.to_owned()];
-    columns.extend(shown.iter().map(|(key, _)| key.replica.as_ref().map_or_else(|| "Value".to_owned(), ToString::to_string)));
+    columns.extend(shown.iter().map(|(key, _)| {
+        key.replica
+            .as_ref()
+            .map_or_else(|| "Value".to_owned(), ToString::to_string)
+    }));
     let rows = places
         .iter()
         .rev()
@@ -153,18 +205,29 @@ fn table(points: &BTreeMap<SeriesKey, Vec<Point>>, by_step: bool) -> (Vec<String
         .map(|&place| {
             let first = match by_step {
                 true => words::count(place),
-                false => DateTime::from_timestamp_millis(place).map(|at| at.format("%Y-%m-%d %H:%M:%S").to_string()).unwrap_or_default(),
+                false => DateTime::from_timestamp_millis(place)
+                    .map(|at| at.format("%Y-%m-%d %H:%M:%S").to_string())
+                    .unwrap_or_default(),
             };
-            let values = shown.iter().map(|(_, values)| values.get(&place).map(|value| format!("{value}")).unwrap_or_default());
+            let values = shown
+                .iter()
+                .map(|(_, values)| values.get(&place).map(|value| format!("{value}")).unwrap_or_default());
             std::iter::once(first).chain(values).collect()
         })
         .collect();
     let mut cut = String::new();
     if places.len() > ROWS {
-        cut.push_str(&format!(" The newest {} of {} rows are shown.", words::count(ROWS as i64), words::count(places.len() as i64)));
+        cut.push_str(&format!(
+            " The newest {} of {} rows are shown.",
+            words::count(ROWS as i64),
+            words::count(places.len() as i64)
+        ));
     }
     if points.len() > COLUMNS {
-        cut.push_str(&format!(" The first {COLUMNS} of {} replicas are shown.", words::count(points.len() as i64)));
+        cut.push_str(&format!(
+            " The first {COLUMNS} of {} replicas are shown.",
+            words::count(points.len() as i64)
+        ));
     }
     (columns, rows, cut)
 }
@@ -177,9 +240,23 @@ mod tests {
 
     #[test]
     fn ranks_stand_side_by_side_and_what_is_missing_stays_blank() {
-        let key = |index| SeriesKey { attempt: 1, replica: Some(ReplicaKey { role: "worker".into(), index }), name: "loss".into() };
-        let point = |step, value| Point { step: Some(step), at: 0, value };
-        let points = BTreeMap::from([(key(0), vec![point(1, 0.5), point(2, 0.25)]), (key(1), vec![point(2, f64::NAN)])]);
+        let key = |index| SeriesKey {
+            attempt: 1,
+            replica: Some(ReplicaKey {
+                role: "worker".into(),
+                index,
+            }),
+            name: "loss".into(),
+        };
+        let point = |step, value| Point {
+            step: Some(step),
+            at: 0,
+            value,
+        };
+        let points = BTreeMap::from([
+            (key(0), vec![point(1, 0.5), point(2, 0.25)]),
+            (key(1), vec![point(2, f64::NAN)]),
+        ]);
         let (columns, rows, cut) = table(&points, true);
         assert_eq!(columns, ["Step", "worker-0", "worker-1"]);
         assert_eq!(rows, [["2", "0.25", "NaN"], ["1", "0.5", ""]]);

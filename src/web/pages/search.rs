@@ -69,7 +69,10 @@ pub async fn page(
 async fn load(db: &Db, scope: &Scope, text: &str, now: DateTime<Utc>) -> Result<SearchPage, DbError> {
     let mut groups = Vec::new();
     if !text.is_empty() {
-        let filter = JobFilter { text: Some(text.to_owned()), ..JobFilter::default() };
+        let filter = JobFilter {
+            text: Some(text.to_owned()),
+            ..JobFilter::default()
+        };
         let jobs = jobs_list::page(db, scope, &filter, None, HITS).await?;
         let ids: Vec<_> = jobs.jobs.iter().map(|job| job.id).collect();
         let asides = page_reads::asides(db, &ids).await?;
@@ -83,7 +86,11 @@ async fn load(db: &Db, scope: &Scope, text: &str, now: DateTime<Utc>) -> Result<
                 name: row.name,
             }
         });
-        groups.push(HitGroup { heading: "Jobs", none: "No job's name, label or message contains it.", hits: hits.collect() });
+        groups.push(HitGroup {
+            heading: "Jobs",
+            none: "No job's name, label or message contains it.",
+            hits: hits.collect(),
+        });
         let named = page_reads::named(db, scope, text, HITS).await?;
         let of = |nodes: bool| {
             let rows = named.iter().filter(move |row| row.is_node == nodes);
@@ -102,12 +109,24 @@ async fn load(db: &Db, scope: &Scope, text: &str, now: DateTime<Utc>) -> Result<
             })
             .collect()
         };
-        groups.push(HitGroup { heading: "Nodes", none: "No node's name contains it.", hits: of(true) });
-        groups.push(HitGroup { heading: "Clusters", none: "No cluster's name contains it.", hits: of(false) });
+        groups.push(HitGroup {
+            heading: "Nodes",
+            none: "No node's name contains it.",
+            hits: of(true),
+        });
+        groups.push(HitGroup {
+            heading: "Clusters",
+            none: "No cluster's name contains it.",
+            hits: of(false),
+        });
     }
     Ok(SearchPage {
         shell: Shell {
-            title: if text.is_empty() { "Find".into() } else { format!("Find: {text}") },
+            title: if text.is_empty() {
+                "Find".into()
+            } else {
+                format!("Find: {text}")
+            },
             section: Section::None,
             here: "/search".into(),
             ..Shell::default()

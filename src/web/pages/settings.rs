@@ -81,7 +81,12 @@ pub async fn make(State(state): State<WebState>, asker: Asker, RawBody(body): Ra
     let wanted: TokenForm = form(&body)?;
     let team = match wanted.team.as_str() {
         "" => None,
-        name => asker.caller.team_names.iter().find(|(_, known)| *known == name).map(|(id, _)| *id),
+        name => asker
+            .caller
+            .team_names
+            .iter()
+            .find(|(_, known)| *known == name)
+            .map(|(id, _)| *id),
     };
     if team.is_none() && !wanted.team.is_empty() {
         let fault = format!("There is no team {} that you are in.", wanted.team);
@@ -97,11 +102,17 @@ pub async fn make(State(state): State<WebState>, asker: Asker, RawBody(body): Ra
     };
     match state.actions.create_token(asker.ask(), &wish).await {
         Ok(made) => {
-            let fresh = FreshToken { name: wish.name, secret: made.shown.expose_secret().to_owned() };
+            let fresh = FreshToken {
+                name: wish.name,
+                secret: made.shown.expose_secret().to_owned(),
+            };
             shown(&load(&state, &asker, &TokenForm::default(), Some(fresh), None).await?)
         }
         Err(Refusal::Faults(faults)) => {
-            let words: Vec<String> = faults.into_iter().map(|fault| format!("{}: {}.", fault.path, fault.message)).collect();
+            let words: Vec<String> = faults
+                .into_iter()
+                .map(|fault| format!("{}: {}.", fault.path, fault.message))
+                .collect();
             shown(&load(&state, &asker, &wanted, None, Some(words.join(" "))).await?)
         }
         Err(refusal) => Err(refusal.into()),
@@ -109,7 +120,11 @@ pub async fn make(State(state): State<WebState>, asker: Asker, RawBody(body): Ra
 }
 
 /// `POST /settings/tokens/{token}/revoke`.
-pub async fn revoke(State(state): State<WebState>, asker: Asker, PathOf(id): PathOf<TokenId>) -> Result<Redirect, Error> {
+pub async fn revoke(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(id): PathOf<TokenId>,
+) -> Result<Redirect, Error> {
     state.actions.revoke_token(asker.ask(), id).await?;
     Ok(Redirect::to("/settings"))
 }
@@ -147,8 +162,22 @@ async fn load(
         },
         facts: vec![
             Fact::new("Name", caller.actor.name.clone()),
-            Fact::new("Installation", if caller.actor.admin { "admin: may act on everything" } else { "no role of its own" }),
-            Fact::new("Teams", if teams.is_empty() { "none yet".to_owned() } else { teams.join(", ") }),
+            Fact::new(
+                "Installation",
+                if caller.actor.admin {
+                    "admin: may act on everything"
+                } else {
+                    "no role of its own"
+                },
+            ),
+            Fact::new(
+                "Teams",
+                if teams.is_empty() {
+                    "none yet".to_owned()
+                } else {
+                    teams.join(", ")
+                },
+            ),
         ],
         tokens: rows.into_iter().map(|row| token_row(row, asker, now)).collect(),
         fresh,
@@ -161,7 +190,11 @@ async fn load(
         ),
         roles: roles
             .into_iter()
-            .map(|role| SelectOption { value: role.into(), label: role.into(), selected: role == chosen })
+            .map(|role| SelectOption {
+                value: role.into(),
+                label: role.into(),
+                selected: role == chosen,
+            })
             .collect(),
     })
 }

@@ -23,20 +23,41 @@ pub struct SignInPage {
 
 impl SignInPage {
     fn titled(heading: &'static str, words: &'static str, secret: Option<String>) -> Self {
-        let shell = Shell { title: heading.to_owned(), here: "/sign-in".to_owned(), ..Shell::default() };
-        Self { shell, heading, words, secret }
+        let shell = Shell {
+            title: heading.to_owned(),
+            here: "/sign-in".to_owned(),
+            ..Shell::default()
+        };
+        Self {
+            shell,
+            heading,
+            words,
+            secret,
+        }
     }
 
     pub fn offered(secret: String) -> Self {
-        Self::titled("Sign in to Trainyard", "This link signs you in on this browser. It works once.", Some(secret))
+        Self::titled(
+            "Sign in to Trainyard",
+            "This link signs you in on this browser. It works once.",
+            Some(secret),
+        )
     }
 
     pub fn asked() -> Self {
-        Self::titled("Sign in to Trainyard", "You sign in with a one-time link that Trainyard prints.", None)
+        Self::titled(
+            "Sign in to Trainyard",
+            "You sign in with a one-time link that Trainyard prints.",
+            None,
+        )
     }
 
     pub fn expired() -> Self {
-        Self::titled("This link has expired", "Nothing is wrong with your account: links hold for a short time only.", None)
+        Self::titled(
+            "This link has expired",
+            "Nothing is wrong with your account: links hold for a short time only.",
+            None,
+        )
     }
 
     pub fn used() -> Self {
@@ -48,7 +69,11 @@ impl SignInPage {
     }
 
     pub fn unknown() -> Self {
-        Self::titled("This link is not known here", "It may be cut off, or belong to another installation.", None)
+        Self::titled(
+            "This link is not known here",
+            "It may be cut off, or belong to another installation.",
+            None,
+        )
     }
 }
 

@@ -27,7 +27,10 @@ pub fn segments(line: &str) -> Vec<Segment> {
         let shown = visible(character);
         match done.last_mut() {
             Some(last) if last.class == class => last.text.push(shown),
-            _ => done.push(Segment { class, text: shown.to_string() }),
+            _ => done.push(Segment {
+                class,
+                text: shown.to_string(),
+            }),
         }
         rest = &rest[character.len_utf8()..];
     }
@@ -120,7 +123,9 @@ impl Look {
     }
 
     fn apply(&mut self, codes: &str) {
-        let mut codes = codes.split([';', ':']).map(|code| if code.is_empty() { Ok(0) } else { code.parse::<u16>() });
+        let mut codes = codes
+            .split([';', ':'])
+            .map(|code| if code.is_empty() { Ok(0) } else { code.parse::<u16>() });
         while let Some(code) = codes.next() {
             let Ok(code) = code else { return };
             match code {
@@ -181,7 +186,10 @@ mod tests {
     use super::*;
 
     fn cut(line: &str) -> Vec<(String, String)> {
-        segments(line).into_iter().map(|segment| (segment.class, segment.text)).collect()
+        segments(line)
+            .into_iter()
+            .map(|segment| (segment.class, segment.text))
+            .collect()
     }
 
     #[test]
@@ -205,7 +213,10 @@ mod tests {
 
     #[test]
     fn sequences_that_are_no_colour_vanish_even_when_they_are_cut_off() {
-        assert_eq!(plain("\u{1b}[2Ka\u{1b}]8;;http://x\u{7}b\u{1b}]0;t\u{1b}\\c\u{1b}(Bd"), "abcBd");
+        assert_eq!(
+            plain("\u{1b}[2Ka\u{1b}]8;;http://x\u{7}b\u{1b}]0;t\u{1b}\\c\u{1b}(Bd"),
+            "abcBd"
+        );
         assert_eq!(plain("a\u{1b}[31"), "a");
         assert_eq!(plain("a\u{1b}]0;never ends"), "a");
         assert_eq!(plain("a\u{1b}"), "a");

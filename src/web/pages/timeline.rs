@@ -91,7 +91,13 @@ pub fn draw(title: &str, from: DateTime<Utc>, to: DateTime<Utc>, lanes: &[Lane])
     );
     for (at, label) in ticks(from, to) {
         let x = share(at);
-        let anchor = if x < 4.0 { "start" } else if x > 96.0 { "end" } else { "middle" };
+        let anchor = if x < 4.0 {
+            "start"
+        } else if x > 96.0 {
+            "end"
+        } else {
+            "middle"
+        };
         let _ = write!(
             svg,
             r#"<line x1="{x:.2}%" x2="{x:.2}%" y1="0" y2="{}"/><text x="{x:.2}%" y="{}" text-anchor="{anchor}">{label}</text>"#,
@@ -101,7 +107,12 @@ pub fn draw(title: &str, from: DateTime<Utc>, to: DateTime<Utc>, lanes: &[Lane])
     }
     for (row, lane) in lanes.iter().enumerate() {
         let top = row * LANE;
-        let _ = write!(svg, r#"<text class="lane" x="0" y="{}">{}</text>"#, top + 13, escaped(&lane.label));
+        let _ = write!(
+            svg,
+            r#"<text class="lane" x="0" y="{}">{}</text>"#,
+            top + 13,
+            escaped(&lane.label)
+        );
         for bar in &lane.bars {
             let (left, right) = (share(bar.from), share(bar.to.unwrap_or(to)));
             know(bar.tone.class(), bar.word);
@@ -192,7 +203,11 @@ mod tests {
                 word: "running",
                 title: "\"><img src=x>".into(),
             }],
-            points: vec![Point { at: at(50), kind: PointKind::Checkpoint, title: "step 120".into() }],
+            points: vec![Point {
+                at: at(50),
+                kind: PointKind::Checkpoint,
+                title: "step 120".into(),
+            }],
         }];
         let figure = draw("of <job>", at(0), at(100), &lanes);
         let svg = figure.svg.as_str();
@@ -206,7 +221,11 @@ mod tests {
         for seconds in [1, 59, 61, 3_000, 90_000, 5_000_000, 900_000_000] {
             let found = ticks(at(0), at(seconds));
             assert!(found.len() <= 7, "{seconds}: {}", found.len());
-            assert!(found.iter().all(|(moment, _)| *moment > at(0) && *moment <= at(seconds)));
+            assert!(
+                found
+                    .iter()
+                    .all(|(moment, _)| *moment > at(0) && *moment <= at(seconds))
+            );
         }
         assert!(ticks(at(0), at(3_000))[0].1.ends_with(" UTC"));
     }

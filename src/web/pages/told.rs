@@ -175,7 +175,10 @@ pub fn ran_for(job: &Job, now: DateTime<Utc>) -> Option<chrono::Duration> {
 
 /// The answer to "why", unless it only repeats that nobody has looked yet.
 pub fn next_step(why: &Why) -> Option<String> {
-    why.reasons.first().map(|reason| full(&reason.next)).filter(|next| !next.is_empty())
+    why.reasons
+        .first()
+        .map(|reason| full(&reason.next))
+        .filter(|next| !next.is_empty())
 }
 
 /// Conditions that hold or can't be told, the worst first. One that is known not to hold is `fine` to `all` only.
@@ -249,7 +252,11 @@ pub fn asks(replicas: i32, cpu_milli: i64, memory_bytes: i64, gpus: i32) -> Stri
     if gpus > 0 {
         parts.push(words::counted(unsigned(gpus.into()), "GPU"));
     }
-    format!("{}: {}", words::counted(unsigned(replicas.into()), "replica"), parts.join(", "))
+    format!(
+        "{}: {}",
+        words::counted(unsigned(replicas.into()), "replica"),
+        parts.join(", ")
+    )
 }
 
 /// A name or a value as a part of an address.

@@ -140,15 +140,26 @@ pub struct Fact {
 
 impl Fact {
     pub fn new(name: &'static str, value: impl Into<String>) -> Self {
-        Self { name, value: value.into(), href: None, title: None }
+        Self {
+            name,
+            value: value.into(),
+            href: None,
+            title: None,
+        }
     }
 
     pub fn link(name: &'static str, value: impl Into<String>, href: impl Into<String>) -> Self {
-        Self { href: Some(href.into()), ..Self::new(name, value) }
+        Self {
+            href: Some(href.into()),
+            ..Self::new(name, value)
+        }
     }
 
     pub fn when(name: &'static str, when: When) -> Self {
-        Self { title: Some(when.exact), ..Self::new(name, when.words) }
+        Self {
+            title: Some(when.exact),
+            ..Self::new(name, when.words)
+        }
     }
 }
 

@@ -44,9 +44,19 @@ pub fn draw(
         }],
     }];
     for attempt in attempts.iter().take(LANES).rev() {
-        lanes.push(lane(attempt, checkpoints, if attempt.number == job.attempt { replicas } else { &[] }, now));
+        lanes.push(lane(
+            attempt,
+            checkpoints,
+            if attempt.number == job.attempt { replicas } else { &[] },
+            now,
+        ));
     }
-    let title = format!("Timeline of {}, from {} to {}", job.name, words::exact(job.created_at), words::exact(end));
+    let title = format!(
+        "Timeline of {}, from {} to {}",
+        job.name,
+        words::exact(job.created_at),
+        words::exact(end)
+    );
     timeline::draw(&title, job.created_at, end, &lanes)
 }
 
@@ -79,10 +89,21 @@ fn lane(attempt: &Attempt, checkpoints: &[Checkpoint], replicas: &[Replica], now
     let mut bars = Vec::new();
     let mut bar = |tone, word: &'static str, from: DateTime<Utc>, to: Option<DateTime<Utc>>| {
         let span = words::duration(to.unwrap_or(now) - from);
-        bars.push(Bar { tone, from, to, word, title: format!("{} {span}, from {}", words::sentence(word), words::exact(from)) });
+        bars.push(Bar {
+            tone,
+            from,
+            to,
+            word,
+            title: format!("{} {span}, from {}", words::sentence(word), words::exact(from)),
+        });
     };
     let running_to = attempt.stopping_at.or(attempt.ended_at);
-    bar(Tone::Starting, "starting", attempt.admitted_at, attempt.running_at.or(running_to));
+    bar(
+        Tone::Starting,
+        "starting",
+        attempt.admitted_at,
+        attempt.running_at.or(running_to),
+    );
     if let Some(from) = attempt.running_at {
         // The colour tells how it went once that is known.
         let (tone, word) = match attempt.outcome {
@@ -105,7 +126,11 @@ fn lane(attempt: &Attempt, checkpoints: &[Checkpoint], replicas: &[Replica], now
         .map(|checkpoint| Point {
             at: checkpoint.at,
             kind: PointKind::Checkpoint,
-            title: format!("Checkpoint at step {}, {}", words::count(checkpoint.step), words::exact(checkpoint.at)),
+            title: format!(
+                "Checkpoint at step {}, {}",
+                words::count(checkpoint.step),
+                words::exact(checkpoint.at)
+            ),
         })
         .collect();
     let first = replicas
@@ -114,9 +139,19 @@ fn lane(attempt: &Attempt, checkpoints: &[Checkpoint], replicas: &[Replica], now
         .filter_map(|row| Some((row.ended_at?, row)))
         .min_by_key(|(at, _)| *at);
     if let Some((at, row)) = first {
-        points.push(Point { at, kind: PointKind::Fault, title: format!("Rank {} failed, {}", row.rank, words::exact(at)) });
-    } else if let (Some(Outcome::Failed | Outcome::Lost), Some(at)) = (attempt.outcome, attempt.stopping_at.or(attempt.ended_at)) {
-        points.push(Point { at, kind: PointKind::Fault, title: format!("{}, {}", attempt.message, words::exact(at)) });
+        points.push(Point {
+            at,
+            kind: PointKind::Fault,
+            title: format!("Rank {} failed, {}", row.rank, words::exact(at)),
+        });
+    } else if let (Some(Outcome::Failed | Outcome::Lost), Some(at)) =
+        (attempt.outcome, attempt.stopping_at.or(attempt.ended_at))
+    {
+        points.push(Point {
+            at,
+            kind: PointKind::Fault,
+            title: format!("{}, {}", attempt.message, words::exact(at)),
+        });
     }
     Lane { label, bars, points }
 }

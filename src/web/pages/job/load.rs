@@ -96,12 +96,17 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     let totals = usage_read::totals(db, &home, now).await?;
     let checkpoints = reports::checkpoints(db, &home, None, CHECKPOINTS).await?;
     let key = logs::readable(db, &scope, id).await?;
-    let selection = metrics::Selection { attempt: Some(number), ..metrics::Selection::default() };
+    let selection = metrics::Selection {
+        attempt: Some(number),
+        ..metrics::Selection::default()
+    };
     let series = metrics::read(db, metrics::Owner::Job(key), &selection).await?;
     let failed = attempts.iter().find(|attempt| attempt.has_post_mortem);
     let post_mortem = match failed {
         // A retry that runs well again is what the page is about; its forerunner's end is in the attempts.
-        Some(attempt) if query.attempt == Some(attempt.number) || (query.attempt.is_none() && attempt.number == job.attempt) => {
+        Some(attempt)
+            if query.attempt == Some(attempt.number) || (query.attempt.is_none() && attempt.number == job.attempt) =>
+        {
             attempts_read::post_mortem(db, &home, Some(attempt.number)).await.ok()
         }
         _ => None,
@@ -124,7 +129,10 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         &told::More {
             progress: progress.as_ref(),
             why: why.as_ref(),
-            attempt: u32::try_from(job.attempt).ok().filter(|number| *number > 0).map(|number| (number, allowed)),
+            attempt: u32::try_from(job.attempt)
+                .ok()
+                .filter(|number| *number > 0)
+                .map(|number| (number, allowed)),
             flags: &flags,
             since: Some(since),
             ran_for: (ran > Duration::zero()).then_some(ran),
@@ -135,7 +143,10 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     let shell = Shell {
         title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
         section: Section::Jobs,
-        crumbs: vec![Crumb { label: "Jobs".into(), href: "/jobs".into() }],
+        crumbs: vec![Crumb {
+            label: "Jobs".into(),
+            href: "/jobs".into(),
+        }],
         viewer: None,
         live: (!job.phase.is_final() || !rows.iter().all(|row| row.phase.is_final())).then(|| live_address(id, query)),
         here: format!("/jobs/{id}"),
@@ -234,7 +245,12 @@ fn told_progress(
         .rev()
         .take(200)
         .rev()
-        .filter_map(|point| Some(StepAt { step: point.step?, at: DateTime::from_timestamp_millis(point.at)? }))
+        .filter_map(|point| {
+            Some(StepAt {
+                step: point.step?,
+                at: DateTime::from_timestamp_millis(point.at)?,
+            })
+        })
         .collect();
     progress(&steps, job.total_steps.and_then(|total| u64::try_from(total).ok()), now)
 }
@@ -256,7 +272,9 @@ fn state_of(
     let wish = match (job.wanted, job.phase) {
         (_, phase) if phase.is_final() => None,
         (Wanted::Cancel, _) => Some("It was asked to end and ends as soon as its processes have.".to_owned()),
-        (Wanted::Suspend, phase) if phase != Phase::Suspended => Some("It was asked to pause; a checkpoint is waited for.".to_owned()),
+        (Wanted::Suspend, phase) if phase != Phase::Suspended => {
+            Some("It was asked to pause; a checkpoint is waited for.".to_owned())
+        }
         (Wanted::Delete, _) => Some("It was asked to go; it ends, then leaves every list.".to_owned()),
         _ => None,
     };
@@ -276,7 +294,11 @@ fn state_of(
 
 fn actions(job: &Job, member: bool) -> Vec<Action> {
     let id = job.id;
-    let action = |label, verb: &str, danger| Action { label, href: format!("/jobs/{id}/{verb}"), danger };
+    let action = |label, verb: &str, danger| Action {
+        label,
+        href: format!("/jobs/{id}/{verb}"),
+        danger,
+    };
     let mut actions = Vec::new();
     if !member {
         return actions;
@@ -312,34 +334,65 @@ fn facts(
         (None, Some(name)) => Fact::new("Cluster", name.clone()),
         (None, None) => Fact::new("Cluster", "any that fits"),
     }];
-    facts.push(Fact::new("Team, owner", format!("{}, {}", job.team.name, job.owner.name)));
-    facts.push(Fact::new("Asks for", told::asks(job.replicas, job.cpu_milli, job.memory_bytes, job.gpus)));
+    facts.push(Fact::new(
+        "Team, owner",
+        format!("{}, {}", job.team.name, job.owner.name),
+    ));
+    facts.push(Fact::new(
+        "Asks for",
+        told::asks(job.replicas, job.cpu_milli, job.memory_bytes, job.gpus),
+    ));
     if job.attempt > 0 {
         let allowed = i64::from(document.restart.max) + 1;
-        facts.push(Fact::new("Attempt", format!("{} of at most {}", job.attempt, allowed.max(job.attempt.into()))));
+        facts.push(Fact::new(
+            "Attempt",
+            format!("{} of at most {}", job.attempt, allowed.max(job.attempt.into())),
+        ));
     }
     facts.push(match checkpoints.first() {
-        Some(last) => Fact::when("Last checkpoint", crate::web::pages::view::When {
-            words: format!("step {}, {}", words::count(last.step), words::relative(last.at, now)),
-            ..told::when(last.at, now)
-        }),
+        Some(last) => Fact::when(
+            "Last checkpoint",
+            crate::web::pages::view::When {
+                words: format!("step {}, {}", words::count(last.step), words::relative(last.at, now)),
+                ..told::when(last.at, now)
+            },
+        ),
         None => Fact::new("Last checkpoint", "none reported"),
     });
     facts.push(Fact::new("Priority", job.priority.to_string()));
     facts.push(Fact::when("Submitted", told::when(job.created_at, now)));
-    facts.push(Fact::new("Waited, ran", format!("{}, {}", seconds(totals.queued), seconds(totals.starting + totals.running))));
+    facts.push(Fact::new(
+        "Waited, ran",
+        format!(
+            "{}, {}",
+            seconds(totals.queued),
+            seconds(totals.starting + totals.running)
+        ),
+    ));
     if totals.running_lost > 0.5 {
         facts.push(Fact::new("Lost since checkpoints", seconds(totals.running_lost)));
     }
     let framework = serde_json::to_value(document.framework).ok();
-    let framework = framework.as_ref().and_then(|word| word.as_str()).unwrap_or("plain").to_owned();
+    let framework = framework
+        .as_ref()
+        .and_then(|word| word.as_str())
+        .unwrap_or("plain")
+        .to_owned();
     facts.push(Fact::new("Framework", framework));
     if !job.labels.is_empty() {
-        let labels: Vec<String> = job.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let labels: Vec<String> = job
+            .labels
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         facts.push(Fact::new("Labels", labels.join(", ")));
     }
     if let Some(origin) = &job.origin {
-        facts.push(Fact::link("Made from", origin.job.to_string(), format!("/jobs/{}", origin.job)));
+        facts.push(Fact::link(
+            "Made from",
+            origin.job.to_string(),
+            format!("/jobs/{}", origin.job),
+        ));
     }
     if job.phase == Phase::Starting {
         facts.push(Fact::new("Ranks up", format!("{} of {}", aside.running, job.replicas)));
@@ -354,8 +407,15 @@ fn reasons(why: &Why) -> Vec<Reason> {
         .map(|reason| Reason {
             layer: words::sentence(reason.layer.as_str()),
             message: told::full(&reason.message),
-            code: serde_json::to_value(reason.code).ok().and_then(|code| code.as_str().map(str::to_owned)).unwrap_or_default(),
-            numbers: reason.numbers.iter().map(|figure| (figure.name.clone(), figure_in_words(figure.value, &figure.unit))).collect(),
+            code: serde_json::to_value(reason.code)
+                .ok()
+                .and_then(|code| code.as_str().map(str::to_owned))
+                .unwrap_or_default(),
+            numbers: reason
+                .numbers
+                .iter()
+                .map(|figure| (figure.name.clone(), figure_in_words(figure.value, &figure.unit)))
+                .collect(),
             next: told::full(&reason.next),
         })
         .collect()
@@ -387,15 +447,29 @@ fn told_post_mortem(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMort
         // Hundreds of victims say the same; the table of replicas has all of them.
         .take(12)
         .map(|replica| {
-            let key = ReplicaKey { role: replica.role.clone(), index: replica.index };
-            let place = replica.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+            let key = ReplicaKey {
+                role: replica.role.clone(),
+                index: replica.index,
+            };
+            let place = replica
+                .node
+                .as_ref()
+                .map(|node| format!(" on {node}"))
+                .unwrap_or_default();
             RankEnd {
                 part: part(replica.part).1,
                 first: replica.part == Part::FirstFailure,
                 name: format!("rank {} ({key}){place}", replica.rank),
                 exit: replica.exit.clone(),
-                meaning: replica.recognised.as_ref().map(|known| format!("{} {}", known.meaning, known.next)),
-                lines: replica.last_lines.iter().map(|line| crate::web::pages::terminal::plain(line)).collect(),
+                meaning: replica
+                    .recognised
+                    .as_ref()
+                    .map(|known| format!("{} {}", known.meaning, known.next)),
+                lines: replica
+                    .last_lines
+                    .iter()
+                    .map(|line| crate::web::pages::terminal::plain(line))
+                    .collect(),
                 logs: format!("/jobs/{id}/logs?attempt={}&replica={key}", end.attempt),
             }
         })
@@ -403,10 +477,16 @@ fn told_post_mortem(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMort
     PostMortemView {
         attempt: end.attempt,
         summary: end.summary.clone(),
-        code: serde_json::to_value(&end.reason).ok().and_then(|code| code.as_str().map(str::to_owned)).unwrap_or_default(),
+        code: serde_json::to_value(&end.reason)
+            .ok()
+            .and_then(|code| code.as_str().map(str::to_owned))
+            .unwrap_or_default(),
         policy: end.policy_sentence.clone(),
         steps_lost: end.steps_lost.filter(|lost| *lost > 0).map(|lost| {
-            format!("{} since the last checkpoint are lost.", words::counted(lost.unsigned_abs(), "step"))
+            format!(
+                "{} since the last checkpoint are lost.",
+                words::counted(lost.unsigned_abs(), "step")
+            )
         }),
         next: end.next.clone(),
         ranks,

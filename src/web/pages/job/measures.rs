@@ -35,10 +35,18 @@ pub fn plots(id: JobId, attempt: i32, series: &Series, replicas: &[Replica]) -> 
         }
     }
     // The loss is what everybody looks for first.
-    names.sort_by_key(|name| (!name.eq_ignore_ascii_case("loss"), !name.to_lowercase().contains("loss")));
+    names.sort_by_key(|name| {
+        (
+            !name.eq_ignore_ascii_case("loss"),
+            !name.to_lowercase().contains("loss"),
+        )
+    });
     names.truncate(SERIES);
     names.extend([CPU, MEMORY]);
-    names.into_iter().filter_map(|name| drawn(id, attempt, name, series, replicas)).collect()
+    names
+        .into_iter()
+        .filter_map(|name| drawn(id, attempt, name, series, replicas))
+        .collect()
 }
 
 /// A series as people call it, its unit, and what its values are divided by.
@@ -56,18 +64,30 @@ fn drawn(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Repli
     let ranks: BTreeMap<ReplicaKey, u32> = replicas
         .iter()
         .map(|row| {
-            let key = ReplicaKey { role: row.role.clone(), index: u32::try_from(row.index).unwrap_or(0) };
+            let key = ReplicaKey {
+                role: row.role.clone(),
+                index: u32::try_from(row.index).unwrap_or(0),
+            };
             (key, u32::try_from(row.rank).unwrap_or(0))
         })
         .collect();
     let mut by_step = !used;
-    let mine: Vec<(&SeriesKey, &Vec<Point>)> =
-        series.iter().filter(|(key, points)| key.name == name && key.attempt == attempt && !points.is_empty()).collect();
-    by_step &= mine.iter().all(|(_, points)| points.iter().any(|point| point.step.is_some()));
+    let mine: Vec<(&SeriesKey, &Vec<Point>)> = series
+        .iter()
+        .filter(|(key, points)| key.name == name && key.attempt == attempt && !points.is_empty())
+        .collect();
+    by_step &= mine
+        .iter()
+        .all(|(_, points)| points.iter().any(|point| point.step.is_some()));
     let mut lines: Vec<(u32, Line)> = mine
         .iter()
         .map(|(key, points)| {
-            let rank = key.replica.as_ref().and_then(|replica| ranks.get(replica)).copied().unwrap_or(0);
+            let rank = key
+                .replica
+                .as_ref()
+                .and_then(|replica| ranks.get(replica))
+                .copied()
+                .unwrap_or(0);
             let points = points
                 .iter()
                 .filter_map(|point| {
@@ -75,8 +95,19 @@ fn drawn(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Repli
                     Some((x, point.value / scale))
                 })
                 .collect();
-            let name = key.replica.as_ref().map_or_else(|| "job".to_owned(), ToString::to_string);
-            (rank, Line { name, color: (rank % 12) as u8, points, stands_out: false })
+            let name = key
+                .replica
+                .as_ref()
+                .map_or_else(|| "job".to_owned(), ToString::to_string);
+            (
+                rank,
+                Line {
+                    name,
+                    color: (rank % 12) as u8,
+                    points,
+                    stands_out: false,
+                },
+            )
         })
         .collect();
     lines.sort_by_key(|(rank, _)| *rank);
@@ -86,7 +117,11 @@ fn drawn(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Repli
         lines[odd].stands_out = true;
     }
     let says = says(&lines, odd, unit, by_step);
-    let label = if unit.is_empty() { title.clone() } else { unit.to_owned() };
+    let label = if unit.is_empty() {
+        title.clone()
+    } else {
+        unit.to_owned()
+    };
     let chart = Chart {
         title: &title,
         description: &says,
@@ -112,7 +147,14 @@ fn stands_out(lines: &[Line]) -> Option<usize> {
     }
     let last: Vec<f64> = lines
         .iter()
-        .map(|line| line.points.iter().rev().map(|point| point.1).find(|value| value.is_finite()).unwrap_or(0.0))
+        .map(|line| {
+            line.points
+                .iter()
+                .rev()
+                .map(|point| point.1)
+                .find(|value| value.is_finite())
+                .unwrap_or(0.0)
+        })
         .collect();
     let median = |values: &[f64]| {
         let mut sorted = values.to_vec();
@@ -127,16 +169,27 @@ fn stands_out(lines: &[Line]) -> Option<usize> {
 }
 
 fn says(lines: &[Line], odd: Option<usize>, unit: &str, by_step: bool) -> String {
-    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    let unit = if unit.is_empty() {
+        String::new()
+    } else {
+        format!(" {unit}")
+    };
     let last = |line: &Line| line.points.iter().rev().find(|point| point.1.is_finite()).copied();
-    let broken = lines.iter().find(|line| line.points.last().is_some_and(|point| !point.1.is_finite()));
+    let broken = lines
+        .iter()
+        .find(|line| line.points.last().is_some_and(|point| !point.1.is_finite()));
     let Some((x, y)) = lines.first().and_then(last) else {
         return "no finite value".to_owned();
     };
     let mut says = match (lines.len(), by_step) {
         (1, true) => format!("{}{unit} at step {}", plot::number(y), words::count(x as i64)),
         (1, false) => format!("{}{unit} now", plot::number(y)),
-        (_, true) => format!("{}{unit} on {} at step {}", plot::number(y), lines[0].name, words::count(x as i64)),
+        (_, true) => format!(
+            "{}{unit} on {} at step {}",
+            plot::number(y),
+            lines[0].name,
+            words::count(x as i64)
+        ),
         (_, false) => {
             let values: Vec<f64> = lines.iter().filter_map(last).map(|point| point.1).collect();
             let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -161,12 +214,20 @@ mod tests {
     use super::*;
 
     fn line(name: &str, last: f64) -> Line {
-        Line { name: name.into(), color: 0, points: vec![(0.0, 1.0), (1.0, last)], stands_out: false }
+        Line {
+            name: name.into(),
+            color: 0,
+            points: vec![(0.0, 1.0), (1.0, last)],
+            stands_out: false,
+        }
     }
 
     #[test]
     fn one_rank_stands_out_and_a_crowd_does_not() {
-        let crowd: Vec<Line> = [1.0, 1.01, 0.99, 1.02].into_iter().map(|last| line("a", last)).collect();
+        let crowd: Vec<Line> = [1.0, 1.01, 0.99, 1.02]
+            .into_iter()
+            .map(|last| line("a", last))
+            .collect();
         assert_eq!(stands_out(&crowd), None);
         let mut odd = crowd;
         odd.push(line("odd", 2.0));
@@ -176,6 +237,9 @@ mod tests {
 
     #[test]
     fn a_loss_that_is_no_number_any_more_is_said() {
-        assert_eq!(says(&[line("worker-0", f64::NAN)], None, "", true), "1 at step 0; worker-0 reports no number any more");
+        assert_eq!(
+            says(&[line("worker-0", f64::NAN)], None, "", true),
+            "1 at step 0; worker-0 reports no number any more"
+        );
     }
 }

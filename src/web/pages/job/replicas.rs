@@ -53,10 +53,22 @@ pub fn told(
     let one = query.replica.as_deref();
     let shown = |row: &&Replica| one.is_none_or(|wanted| format!("{}-{}", row.role, row.index) == wanted);
     if rows.len() > MANY && query.view.as_deref() != Some("table") && one.is_none() {
-        return Replicas { summary, rows: Vec::new(), grid: Some(grid(id, attempt, rows)) };
+        return Replicas {
+            summary,
+            rows: Vec::new(),
+            grid: Some(grid(id, attempt, rows)),
+        };
     }
-    let rows = rows.iter().filter(shown).map(|row| told_row(row, incarnations, now)).collect();
-    Replicas { summary, rows, grid: None }
+    let rows = rows
+        .iter()
+        .filter(shown)
+        .map(|row| told_row(row, incarnations, now))
+        .collect();
+    Replicas {
+        summary,
+        rows,
+        grid: None,
+    }
 }
 
 pub fn phase_word(phase: ReplicaPhase) -> &'static str {
@@ -72,7 +84,9 @@ pub fn phase_word(phase: ReplicaPhase) -> &'static str {
 }
 
 fn told_row(row: &Replica, incarnations: &BTreeMap<(String, i32), i64>, now: DateTime<Utc>) -> ReplicaRow {
-    let span = row.started_at.map(|from| words::duration(row.ended_at.unwrap_or(now) - from));
+    let span = row
+        .started_at
+        .map(|from| words::duration(row.ended_at.unwrap_or(now) - from));
     let ended = match (row.exit_code, row.exit_signal, row.oom) {
         (_, _, true) => Some("out of memory".to_owned()),
         (_, Some(signal), _) => Some(format!("ended by signal {signal}")),
@@ -88,13 +102,18 @@ fn told_row(row: &Replica, incarnations: &BTreeMap<(String, i32), i64>, now: Dat
         }
         (phase, _, _) => phase_word(phase).to_owned(),
     };
-    let restarts = incarnations.get(&(row.role.clone(), row.index)).map_or(0, |count| (count - 1).max(0));
+    let restarts = incarnations
+        .get(&(row.role.clone(), row.index))
+        .map_or(0, |count| (count - 1).max(0));
     ReplicaRow {
         rank: u32::try_from(row.rank).unwrap_or(0),
         key: format!("{}-{}", row.role, row.index),
         tone: told::replica_tone(row.phase),
         sentence,
-        node: row.node.as_ref().map(|node| (node.name.clone(), format!("/nodes/{}", node.id))),
+        node: row
+            .node
+            .as_ref()
+            .map(|node| (node.name.clone(), format!("/nodes/{}", node.id))),
         step: row.step.map(words::count).unwrap_or_default(),
         last_output: row.last_output_at.map(|at| told::when(at, now)),
         restarts: words::count(restarts),
@@ -132,7 +151,11 @@ fn grid(id: JobId, attempt: i32, rows: &[Replica]) -> Grid {
                     if !legend.iter().any(|(known, _)| *known == tone) {
                         legend.push((tone, word.to_owned()));
                     }
-                    Some(GridRun { tone, label: format!("{} {word}", words::count(cells.len() as i64)), cells })
+                    Some(GridRun {
+                        tone,
+                        label: format!("{} {word}", words::count(cells.len() as i64)),
+                        cells,
+                    })
                 })
                 .collect();
             GridGroup {
@@ -142,5 +165,9 @@ fn grid(id: JobId, attempt: i32, rows: &[Replica]) -> Grid {
             }
         })
         .collect();
-    Grid { groups, legend, table: format!("/jobs/{id}?attempt={attempt}&view=table#replicas") }
+    Grid {
+        groups,
+        legend,
+        table: format!("/jobs/{id}?attempt={attempt}&view=table#replicas"),
+    }
 }

@@ -60,12 +60,22 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
     let attempts = attempts_read::attempts(db, &home, None, 100).await?;
     let number = query.attempt(home.attempt);
     let attempt = attempts.iter().find(|attempt| attempt.number == number);
-    let all = page::streams(db, key, &page::Filter { attempt: Some(number), ..page::Filter::default() }).await?;
+    let all = page::streams(
+        db,
+        key,
+        &page::Filter {
+            attempt: Some(number),
+            ..page::Filter::default()
+        },
+    )
+    .await?;
     let filter = query.filter(number);
     let streams: Vec<StreamRow> = all.iter().filter(|row| filter.takes(row)).cloned().collect();
     let window = window(db, &streams, query).await?;
     let complete = follow::is_complete(db, id).await?;
-    let start = attempt.map_or(detail.job.created_at, |attempt| attempt.running_at.unwrap_or(attempt.admitted_at));
+    let start = attempt.map_or(detail.job.created_at, |attempt| {
+        attempt.running_at.unwrap_or(attempt.admitted_at)
+    });
     let mode = match LogsQuery::text(&query.time) {
         Some("start") => TimeMode::Start(start),
         Some("off") => TimeMode::Off,
@@ -98,11 +108,18 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
             title: format!("Output of {name}"),
             section: Section::Jobs,
             crumbs: vec![
-                Crumb { label: "Jobs".into(), href: "/jobs".into() },
-                Crumb { label: name.clone(), href: format!("/jobs/{id}") },
+                Crumb {
+                    label: "Jobs".into(),
+                    href: "/jobs".into(),
+                },
+                Crumb {
+                    label: name.clone(),
+                    href: format!("/jobs/{id}"),
+                },
             ],
             here: address.clone(),
-            notice: (query.none.as_deref() == Some("error")).then(|| "No line of this attempt looks like an error.".to_owned()),
+            notice: (query.none.as_deref() == Some("error"))
+                .then(|| "No line of this attempt looks like an error.".to_owned()),
             wide: true,
             ..Shell::default()
         },
@@ -111,12 +128,22 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         tone: told::job_tone(&detail.job),
         sentence,
         attempts: match attempts.is_empty() {
-            true => vec![SelectOption { value: String::new(), label: "none yet".into(), selected: true }],
+            true => vec![SelectOption {
+                value: String::new(),
+                label: "none yet".into(),
+                selected: true,
+            }],
             false => attempts
                 .iter()
                 .map(|attempt| SelectOption {
                     value: attempt.number.to_string(),
-                    label: format!("{}, {}", attempt.number, attempt.outcome.map_or_else(|| attempt.phase.to_string(), |outcome| outcome.to_string())),
+                    label: format!(
+                        "{}, {}",
+                        attempt.number,
+                        attempt
+                            .outcome
+                            .map_or_else(|| attempt.phase.to_string(), |outcome| outcome.to_string())
+                    ),
                     selected: attempt.number == number,
                 })
                 .collect(),
@@ -124,7 +151,11 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         replicas: replicas(&all, query),
         times: [("clock", "clock, UTC"), ("start", "since the start"), ("off", "off")]
             .into_iter()
-            .map(|(value, label)| SelectOption { value: value.into(), label: label.into(), selected: mode.class() == value })
+            .map(|(value, label)| SelectOption {
+                value: value.into(),
+                label: label.into(),
+                selected: mode.class() == value,
+            })
             .collect(),
         time_mode: mode.class(),
         regex: query.regex,
@@ -132,8 +163,12 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         found,
         first_error: Some(format!("/jobs/{id}/first-error?{chosen}")),
         download: format!("/api/v1/jobs/{id}/logs/download?{api}"),
-        older: edge(window.lines.first()).filter(|_| window.older).map(|at| format!("{address}&before={at}")),
-        newer: edge(window.lines.last()).filter(|_| window.newer).map(|at| format!("{address}&since={at}")),
+        older: edge(window.lines.first())
+            .filter(|_| window.older)
+            .map(|at| format!("{address}&before={at}")),
+        newer: edge(window.lines.last())
+            .filter(|_| window.newer)
+            .map(|at| format!("{address}&since={at}")),
         none: none(complete, home.attempt, streams.is_empty()).to_owned(),
         rows: window.lines.into_iter().map(|line| rows::row(line, mode)).collect(),
         search: search.unwrap_or_default(),
@@ -145,7 +180,9 @@ fn none(complete: bool, attempt: i32, no_stream: bool) -> &'static str {
     match (attempt, complete, no_stream) {
         (0, false, _) => "No attempt was started yet. Its output appears here as it is printed.",
         (0, true, _) => "The job ended before any attempt was started, so nothing was printed.",
-        (_, false, _) => "Nothing was printed yet. Output appears here as it is printed. Python holds it back unless PYTHONUNBUFFERED=1 is set.",
+        (_, false, _) => {
+            "Nothing was printed yet. Output appears here as it is printed. Python holds it back unless PYTHONUNBUFFERED=1 is set."
+        }
         (_, true, true) => "Nothing is stored for this choice.",
         (_, true, false) => "Nothing was printed.",
     }
@@ -153,25 +190,36 @@ fn none(complete: bool, attempt: i32, no_stream: bool) -> &'static str {
 
 fn api_choice(query: &LogsQuery, attempt: i32) -> String {
     match query.replica() {
-        Some(key) => format!("attempt={attempt}&role={}&index={}", told::encoded(&key.role), key.index),
+        Some(key) => format!(
+            "attempt={attempt}&role={}&index={}",
+            told::encoded(&key.role),
+            key.index
+        ),
         None => format!("attempt={attempt}"),
     }
 }
 
 fn replicas(streams: &[StreamRow], query: &LogsQuery) -> Vec<SelectOption> {
-    let ranks: BTreeMap<i32, String> = streams.iter().map(|row| (row.rank, format!("{}-{}", row.role, row.index))).collect();
+    let ranks: BTreeMap<i32, String> = streams
+        .iter()
+        .map(|row| (row.rank, format!("{}-{}", row.role, row.index)))
+        .collect();
     let chosen = query.replica().map(|key| key.to_string());
     let all = match ranks.len() {
         0 => "all".to_owned(),
         count => format!("All {}, by time", words::count(count as i64)),
     };
-    std::iter::once(SelectOption { value: String::new(), label: all, selected: chosen.is_none() })
-        .chain(ranks.into_iter().take(REPLICAS).map(|(rank, key)| SelectOption {
-            label: format!("{key} (rank {rank})"),
-            selected: chosen.as_deref() == Some(key.as_str()),
-            value: key,
-        }))
-        .collect()
+    std::iter::once(SelectOption {
+        value: String::new(),
+        label: all,
+        selected: chosen.is_none(),
+    })
+    .chain(ranks.into_iter().take(REPLICAS).map(|(rank, key)| SelectOption {
+        label: format!("{key} (rank {rank})"),
+        selected: chosen.as_deref() == Some(key.as_str()),
+        value: key,
+    }))
+    .collect()
 }
 
 async fn window(db: &Db, streams: &[StreamRow], query: &LogsQuery) -> Result<Window, Error> {
@@ -182,44 +230,93 @@ async fn window(db: &Db, streams: &[StreamRow], query: &LogsQuery) -> Result<Win
     }
     let time = |text: &Option<String>| LogsQuery::text(text).and_then(|text| text.parse::<DateTime<Utc>>().ok());
     if let Some(since) = time(&query.since) {
-        let page = read(db, streams, Begin::From(From::Time(since.timestamp_millis())), None, WINDOW).await?;
-        return Ok(Window { newer: page.more, older: true, next: page.next.clone(), lines: page.lines(streams, false) });
+        let page = read(
+            db,
+            streams,
+            Begin::From(From::Time(since.timestamp_millis())),
+            None,
+            WINDOW,
+        )
+        .await?;
+        return Ok(Window {
+            newer: page.more,
+            older: true,
+            next: page.next.clone(),
+            lines: page.lines(streams, false),
+        });
     }
     let until = time(&query.before).map(|at| at.timestamp_millis());
     let page = read(db, streams, Begin::From(From::Tail(WINDOW as u64)), until, WINDOW).await?;
     let lines = page.lines(streams, false);
-    Ok(Window { older: lines.len() >= WINDOW, newer: until.is_some(), next: page.next.clone(), lines })
+    Ok(Window {
+        older: lines.len() >= WINDOW,
+        newer: until.is_some(),
+        next: page.next.clone(),
+        lines,
+    })
 }
 
 /// The lines around one. `None`: it is not there.
 async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) -> Result<Option<Window>, Error> {
     let (role, index, stream, line) = anchor;
-    let row = streams.iter().rfind(|row| row.role == role && row.index == index && row.stream.as_str() == stream);
+    let row = streams
+        .iter()
+        .rfind(|row| row.role == role && row.index == index && row.stream.as_str() == stream);
     let Some(row) = row else { return Ok(None) };
     let one = [row.clone()];
     let alone = read(db, &one, Begin::From(From::Line(line - 1)), None, 1).await?;
-    let Some(at) = alone.runs.first().map(|placed| placed.run.at) else { return Ok(None) };
+    let Some(at) = alone.runs.first().map(|placed| placed.run.at) else {
+        return Ok(None);
+    };
     let before = read(db, streams, Begin::From(From::Tail(LEAD)), Some(at), LEAD as usize).await?;
     let behind = read(db, streams, Begin::From(From::Time(at)), None, FAR).await?;
     let mut lines = before.lines(streams, false);
     let mut rest = behind.lines(streams, false);
-    let wanted = |found: &LogLine| found.line == Some(line) && found.role == role && found.index == index && found.stream == row.stream;
+    let wanted = |found: &LogLine| {
+        found.line == Some(line) && found.role == role && found.index == index && found.stream == row.stream
+    };
     match rest.iter().position(wanted) {
         Some(_) => {
             lines.append(&mut rest);
-            Ok(Some(Window { older: true, newer: behind.more, next: behind.next, lines }))
+            Ok(Some(Window {
+                older: true,
+                newer: behind.more,
+                next: behind.next,
+                lines,
+            }))
         }
         // Thousands of lines of other ranks were stored in the same moment: the line's own stream is shown.
         None => {
             let from = line.saturating_sub(LEAD).max(1) - 1;
             let page = read(db, &one, Begin::From(From::Line(from)), None, WINDOW).await?;
-            Ok(Some(Window { older: true, newer: true, next: page.next.clone(), lines: page.lines(&one, false) }))
+            Ok(Some(Window {
+                older: true,
+                newer: true,
+                next: page.next.clone(),
+                lines: page.lines(&one, false),
+            }))
         }
     }
 }
 
-async fn read(db: &Db, streams: &[StreamRow], begin: Begin, until: Option<i64>, lines: usize) -> Result<page::Page, Error> {
-    Ok(page::page(db, streams, &Query { begin, until, lines, bytes: BYTES }).await?)
+async fn read(
+    db: &Db,
+    streams: &[StreamRow],
+    begin: Begin,
+    until: Option<i64>,
+    lines: usize,
+) -> Result<page::Page, Error> {
+    Ok(page::page(
+        db,
+        streams,
+        &Query {
+            begin,
+            until,
+            lines,
+            bytes: BYTES,
+        },
+    )
+    .await?)
 }
 
 async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, address: &str) -> Result<Found, Error> {
@@ -228,24 +325,47 @@ async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, addres
     let (needle, pattern) = match (Needle::new(text, is_regex, !is_regex), highlight(text, is_regex)) {
         (Ok(needle), Some(pattern)) => (needle, pattern),
         (Err(crate::logs::LogsError::Pattern(why)), _) => {
-            return Ok(Found { summary: format!("\"{quoted}\" is no regular expression: {why}"), hits: Vec::new() });
+            return Ok(Found {
+                summary: format!("\"{quoted}\" is no regular expression: {why}"),
+                hits: Vec::new(),
+            });
         }
         (Err(error), _) => return Err(error.into()),
-        (Ok(_), None) => return Ok(Found { summary: format!("\"{quoted}\" can't be searched for"), hits: Vec::new() }),
+        (Ok(_), None) => {
+            return Ok(Found {
+                summary: format!("\"{quoted}\" can't be searched for"),
+                hits: Vec::new(),
+            });
+        }
     };
-    let limits = Limits { lines: SHOWN, lines_per_stream: 50, ..Limits::default() };
+    let limits = Limits {
+        lines: SHOWN,
+        lines_per_stream: 50,
+        ..Limits::default()
+    };
     let result = search::search(db, streams, &needle, None, limits).await?;
     let count: usize = result.groups.iter().map(|group| group.lines.len()).sum();
     let more = result.next.is_some() || result.groups.iter().any(|group| group.cut);
-    let mut ranks: Vec<i32> = result.groups.iter().filter_map(|group| streams.get(group.stream)).map(|row| row.rank).collect();
+    let mut ranks: Vec<i32> = result
+        .groups
+        .iter()
+        .filter_map(|group| streams.get(group.stream))
+        .map(|row| row.rank)
+        .collect();
     ranks.sort_unstable();
     ranks.dedup();
     let mut of: Vec<i32> = streams.iter().map(|row| row.rank).collect();
     of.sort_unstable();
     of.dedup();
     let summary = match (count, more) {
-        (0, false) => format!("\"{quoted}\" was not found in {}", words::counted(of.len() as u64, "rank")),
-        (0, true) => format!("\"{quoted}\" was not found in the first {}", words::bytes(result.searched)),
+        (0, false) => format!(
+            "\"{quoted}\" was not found in {}",
+            words::counted(of.len() as u64, "rank")
+        ),
+        (0, true) => format!(
+            "\"{quoted}\" was not found in the first {}",
+            words::bytes(result.searched)
+        ),
         (count, more) => format!(
             "\"{quoted}\" was found in {}{}, in {} of {}",
             if more { "at least " } else { "" },
@@ -254,11 +374,20 @@ async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, addres
             words::counted(of.len() as u64, "rank"),
         ),
     };
-    let hits = result.groups.iter().flat_map(|group| &group.lines).map(|line| rows::hit(line, &pattern, address)).collect();
+    let hits = result
+        .groups
+        .iter()
+        .flat_map(|group| &group.lines)
+        .map(|line| rows::hit(line, &pattern, address))
+        .collect();
     Ok(Found { summary, hits })
 }
 
 fn highlight(text: &str, is_regex: bool) -> Option<Regex> {
     let pattern = if is_regex { text.to_owned() } else { regex::escape(text) };
-    RegexBuilder::new(&pattern).case_insensitive(!is_regex).size_limit(1 << 20).build().ok()
+    RegexBuilder::new(&pattern)
+        .case_insensitive(!is_regex)
+        .size_limit(1 << 20)
+        .build()
+        .ok()
 }

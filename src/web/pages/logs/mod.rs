@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     db::{jobs_read, logs},
+    hub::logs::Slow,
     logs::{
         merge::Begin,
         page::{self, Filter},
@@ -29,7 +30,6 @@ use crate::{
         search::{self, Limits, Needle},
         stream::From,
     },
-    hub::logs::Slow,
     web::{
         Error, WebState,
         extract::{Asker, Params, PathOf},
@@ -130,12 +130,17 @@ impl LogsQuery {
     }
 
     fn attempt(&self, newest: i32) -> i32 {
-        Self::text(&self.attempt).and_then(|text| text.parse().ok()).unwrap_or(newest)
+        Self::text(&self.attempt)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(newest)
     }
 
     fn replica(&self) -> Option<ReplicaKey> {
         let (role, index) = Self::text(&self.replica)?.rsplit_once('-')?;
-        Some(ReplicaKey { role: role.to_owned(), index: index.parse().ok()? })
+        Some(ReplicaKey {
+            role: role.to_owned(),
+            index: index.parse().ok()?,
+        })
     }
 
     fn filter(&self, attempt: i32) -> Filter {
@@ -202,9 +207,16 @@ pub async fn first_error(
     let attempt = query.attempt(home.attempt);
     let streams = page::streams(&state.db, key, &query.filter(attempt)).await?;
     let needle = Needle::new(rows::ERROR, true, false)?;
-    let limits = Limits { lines_per_stream: 1, ..Limits::default() };
+    let limits = Limits {
+        lines_per_stream: 1,
+        ..Limits::default()
+    };
     let found = search::search(&state.db, &streams, &needle, None, limits).await?;
-    let first = found.groups.into_iter().flat_map(|group| group.lines).min_by(|a, b| a.at.cmp(&b.at));
+    let first = found
+        .groups
+        .into_iter()
+        .flat_map(|group| group.lines)
+        .min_by(|a, b| a.at.cmp(&b.at));
     let chosen = query.chosen(attempt);
     Ok(Redirect::to(&match first {
         Some(line) => {

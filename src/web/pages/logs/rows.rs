@@ -36,7 +36,13 @@ impl TimeMode {
 
 /// A line's own name within its attempt, stable for ever.
 pub fn anchor(line: &LogLine) -> String {
-    format!("{}-{}.{}.{}", line.role, line.index, line.stream, line.line.unwrap_or(0))
+    format!(
+        "{}-{}.{}.{}",
+        line.role,
+        line.index,
+        line.stream,
+        line.line.unwrap_or(0)
+    )
 }
 
 /// Role and index, stream, and line of an anchor.
@@ -44,7 +50,12 @@ pub fn of_anchor(anchor: &str) -> Option<(&str, i32, &str, u64)> {
     let (rest, line) = anchor.rsplit_once('.')?;
     let (replica, stream) = rest.rsplit_once('.')?;
     let (role, index) = replica.rsplit_once('-')?;
-    Some((role, index.parse().ok()?, stream, line.parse().ok().filter(|line| *line > 0)?))
+    Some((
+        role,
+        index.parse().ok()?,
+        stream,
+        line.parse().ok().filter(|line| *line > 0)?,
+    ))
 }
 
 pub fn row(line: LogLine, mode: TimeMode) -> LogRow {
@@ -54,7 +65,10 @@ pub fn row(line: LogLine, mode: TimeMode) -> LogRow {
     let at = line.at.parse::<DateTime<Utc>>().unwrap_or(DateTime::UNIX_EPOCH);
     let mut segments = terminal::segments(&line.text);
     if line.missing > 0 {
-        segments.push(terminal::Segment { class: "ad".into(), text: format!(" … {} bytes more", line.missing) });
+        segments.push(terminal::Segment {
+            class: "ad".into(),
+            text: format!(" … {} bytes more", line.missing),
+        });
     }
     LogRow {
         anchor: match line.kind {
@@ -83,7 +97,13 @@ fn time(at: DateTime<Utc>, mode: TimeMode) -> String {
         TimeMode::Start(start) => {
             let milliseconds = (at - start).num_milliseconds().max(0);
             let seconds = milliseconds / 1000;
-            format!("{:02}:{:02}:{:02}.{:03}", seconds / 3600, seconds / 60 % 60, seconds % 60, milliseconds % 1000)
+            format!(
+                "{:02}:{:02}:{:02}.{:03}",
+                seconds / 3600,
+                seconds / 60 % 60,
+                seconds % 60,
+                milliseconds % 1000
+            )
         }
         TimeMode::Clock | TimeMode::Off => at.format("%H:%M:%S%.3f").to_string(),
     }
@@ -102,7 +122,11 @@ pub fn hit(line: &LogLine, pattern: &Regex, address: &str) -> FoundHit {
         replica: format!("{}-{}", line.role, line.index),
         color: color(line.rank),
         line: line.line.unwrap_or(0),
-        before: if lead.len() > AROUND { format!("…{before}") } else { before },
+        before: if lead.len() > AROUND {
+            format!("…{before}")
+        } else {
+            before
+        },
         hit: text[found.clone()].chars().take(AROUND * 2).collect(),
         after: text[found.end..].chars().take(AROUND * 2).collect(),
         anchor,
@@ -171,9 +195,16 @@ mod tests {
     #[test]
     fn a_hit_shows_what_is_around_it() {
         let pattern = Regex::new("(?i)nan").unwrap();
-        let hit = hit(&line(&format!("{}loss=NaN lr=1", "é".repeat(80))), &pattern, "/jobs/x/logs?attempt=1");
+        let hit = hit(
+            &line(&format!("{}loss=NaN lr=1", "é".repeat(80))),
+            &pattern,
+            "/jobs/x/logs?attempt=1",
+        );
         assert_eq!((hit.hit.as_str(), hit.after.as_str()), ("NaN", " lr=1"));
         assert!(hit.before.starts_with('…') && hit.before.ends_with("loss="));
-        assert_eq!(hit.href, "/jobs/x/logs?attempt=1&at=param-server-3.stderr.7#param-server-3.stderr.7");
+        assert_eq!(
+            hit.href,
+            "/jobs/x/logs?attempt=1&at=param-server-3.stderr.7#param-server-3.stderr.7"
+        );
     }
 }

@@ -17,8 +17,9 @@ use crate::{
         page_reads::{self, Event},
     },
     web::pages::{
-        clusters, nodes, told,
+        clusters, nodes,
         timeline::{self, Bar, Lane, TimelineFigure},
+        told,
         view::{Choice, Condition, Crumb, Fact, Section, Shell, State, Tone},
     },
 };
@@ -28,26 +29,43 @@ const EVENTS: i64 = 15;
 /// Changes of conditions that the timeline is drawn from.
 const CHANGES: i64 = 200;
 
-pub async fn load(db: &Db, scope: &Scope, id: NodeId, query: &NodeQuery, now: DateTime<Utc>) -> Result<NodePage, DbError> {
+pub async fn load(
+    db: &Db,
+    scope: &Scope,
+    id: NodeId,
+    query: &NodeQuery,
+    now: DateTime<Utc>,
+) -> Result<NodePage, DbError> {
     let node = nodes_read::get(db, scope, id).await?;
     let replicas = nodes_read::replicas(db, scope, &node, RUNNING).await?;
     let rows = conditions::of(db, Subject::Node(id)).await?;
     let mut events = page_reads::installation_events(db, id.0, CHANGES).await?;
     let (range, label, span) = measures::range(query.range.as_deref());
     let since = now - span;
-    let selection = metrics::Selection { since: Some(since), ..metrics::Selection::default() };
+    let selection = metrics::Selection {
+        since: Some(since),
+        ..metrics::Selection::default()
+    };
     let series = metrics::read(db, metrics::Owner::Node(id), &selection).await?;
     let timeline = changes(&node, &rows, &events, now);
     let conditions = told::conditions(rows, true, now);
     events.truncate(EVENTS as usize);
     let (tone, sentence) = nodes::state_of(&node, now);
-    let worst = conditions.iter().find(|condition| matches!(condition.tone, Tone::Failed | Tone::Warning));
+    let worst = conditions
+        .iter()
+        .find(|condition| matches!(condition.tone, Tone::Failed | Tone::Warning));
     Ok(NodePage {
         shell: Shell {
             title: format!("{}: {}", sentence.split([',', ':']).next().unwrap_or("Node"), node.name),
             section: Section::Nodes,
-            crumbs: vec![Crumb { label: "Nodes".into(), href: "/nodes".into() }],
-            live: node.gone_at.is_none().then(|| format!("/nodes/{id}/live?range={range}")),
+            crumbs: vec![Crumb {
+                label: "Nodes".into(),
+                href: "/nodes".into(),
+            }],
+            live: node
+                .gone_at
+                .is_none()
+                .then(|| format!("/nodes/{id}/live?range={range}")),
             here: format!("/nodes/{id}?range={range}"),
             ..Shell::default()
         },
@@ -85,9 +103,15 @@ fn state(node: &Node, tone: Tone, sentence: String, worst: Option<&Condition>, n
     State {
         tone,
         reason: None,
-        code: Some(worst.map_or_else(|| node.reason.clone(), |condition| condition.code.clone())).filter(|code| !code.is_empty()),
-        since: Some(worst.map_or_else(|| told::when(node.first_seen_at, now), |condition| condition.since.clone())),
-        next: node.stale_since.map(|_| "Start a worker for its cluster: trainyard up, or trainyard work, on that machine.".to_owned()),
+        code: Some(worst.map_or_else(|| node.reason.clone(), |condition| condition.code.clone()))
+            .filter(|code| !code.is_empty()),
+        since: Some(worst.map_or_else(
+            || told::when(node.first_seen_at, now),
+            |condition| condition.since.clone(),
+        )),
+        next: node
+            .stale_since
+            .map(|_| "Start a worker for its cluster: trainyard up, or trainyard work, on that machine.".to_owned()),
         stale: None,
         sentence,
     }
@@ -98,7 +122,11 @@ fn summary(replicas: &[NodeReplica]) -> String {
     jobs.dedup();
     match replicas.len() {
         0 => String::new(),
-        count => format!("{} of {}", words::counted(count as u64, "replica"), words::counted(jobs.len() as u64, "job")),
+        count => format!(
+            "{} of {}",
+            words::counted(count as u64, "replica"),
+            words::counted(jobs.len() as u64, "job")
+        ),
     }
 }
 
@@ -114,7 +142,12 @@ fn running(row: &NodeReplica, now: DateTime<Utc>) -> RunningRow {
         team: row.team.name.clone(),
         gpus: match row.gpu_indices.is_empty() {
             true => "none".into(),
-            false => row.gpu_indices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            false => row
+                .gpu_indices
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
         },
         since: row.started_at.map(|at| told::when(at, now)),
     }
@@ -155,8 +188,16 @@ fn meters(node: &Node) -> Vec<Meter> {
         });
     }
     if let Some(load) = usage["load"].as_array() {
-        let load: Vec<String> = load.iter().filter_map(Value::as_f64).map(|value| format!("{value:.2}")).collect();
-        meters.push(Meter { name: "Load".into(), words: format!("{} over 1, 5, 15 min", load.join(", ")), percent: None });
+        let load: Vec<String> = load
+            .iter()
+            .filter_map(Value::as_f64)
+            .map(|value| format!("{value:.2}"))
+            .collect();
+        meters.push(Meter {
+            name: "Load".into(),
+            words: format!("{} over 1, 5, 15 min", load.join(", ")),
+            percent: None,
+        });
     }
     if usage.is_object() && !usage.as_object().is_some_and(serde_json::Map::is_empty) {
         let hottest = usage["sensors"]
@@ -169,20 +210,32 @@ fn meters(node: &Node) -> Vec<Meter> {
             Some((celsius, name)) => format!("{celsius:.0} °C at {name}"),
             None => "this machine shows no sensor".to_owned(),
         };
-        meters.push(Meter { name: "Temperature".into(), words, percent: None });
+        meters.push(Meter {
+            name: "Temperature".into(),
+            words,
+            percent: None,
+        });
     }
     meters
 }
 
 fn gpus(usage: &Value) -> Vec<GpuRow> {
-    let gib = |value: &Value| value.as_f64().map(|bytes| format!("{:.1}", bytes / 1_073_741_824.0)).unwrap_or_default();
+    let gib = |value: &Value| {
+        value
+            .as_f64()
+            .map(|bytes| format!("{:.1}", bytes / 1_073_741_824.0))
+            .unwrap_or_default()
+    };
     let whole = |value: &Value| value.as_f64().map(|value| format!("{value:.0}")).unwrap_or_default();
     usage["gpus"]
         .as_array()
         .into_iter()
         .flatten()
         .map(|gpu| GpuRow {
-            index: gpu["index"].as_u64().and_then(|index| u32::try_from(index).ok()).unwrap_or(0),
+            index: gpu["index"]
+                .as_u64()
+                .and_then(|index| u32::try_from(index).ok())
+                .unwrap_or(0),
             model: gpu["name"].as_str().unwrap_or_default().to_owned(),
             busy: whole(&gpu["utilisation_percent"]),
             memory_used: gib(&gpu["memory_used"]),
@@ -200,7 +253,11 @@ fn gpus(usage: &Value) -> Vec<GpuRow> {
 }
 
 fn facts(node: &Node, now: DateTime<Utc>) -> Vec<Fact> {
-    let mut facts = vec![Fact::link("Cluster", node.cluster.name.clone(), format!("/clusters/{}", node.cluster.id))];
+    let mut facts = vec![Fact::link(
+        "Cluster",
+        node.cluster.name.clone(),
+        format!("/clusters/{}", node.cluster.id),
+    )];
     for (name, key) in [
         ("Processor", "cpu"),
         ("System", "os"),
@@ -214,7 +271,10 @@ fn facts(node: &Node, now: DateTime<Utc>) -> Vec<Fact> {
     }
     let cores = node.allocatable["cpu_milli"].as_i64().unwrap_or(0);
     let memory = node.allocatable["memory_bytes"].as_u64().unwrap_or(0);
-    facts.push(Fact::new("For jobs", format!("{} cores, {}", clusters::cores(cores), words::bytes(memory))));
+    facts.push(Fact::new(
+        "For jobs",
+        format!("{} cores, {}", clusters::cores(cores), words::bytes(memory)),
+    ));
     if let Some(seconds) = node.usage["uptime_seconds"].as_i64() {
         facts.push(Fact::new("Up for", words::duration(Duration::seconds(seconds))));
     }
@@ -224,7 +284,12 @@ fn facts(node: &Node, now: DateTime<Utc>) -> Vec<Fact> {
 }
 
 /// How conditions came and went in the last day, from the events of their changes.
-fn changes(node: &Node, now_holds: &[conditions::Condition], events: &[Event], now: DateTime<Utc>) -> Option<TimelineFigure> {
+fn changes(
+    node: &Node,
+    now_holds: &[conditions::Condition],
+    events: &[Event],
+    now: DateTime<Utc>,
+) -> Option<TimelineFigure> {
     if now_holds.is_empty() {
         return None;
     }
@@ -236,22 +301,46 @@ fn changes(node: &Node, now_holds: &[conditions::Condition], events: &[Event], n
             // Each change tells what holds from then on; what was before the oldest one that is known stays blank.
             let mut bars = Vec::new();
             let mut to = None;
-            for event in events.iter().filter(|event| event.data["type"].as_str() == Some(&condition.kind)) {
+            for event in events
+                .iter()
+                .filter(|event| event.data["type"].as_str() == Some(&condition.kind))
+            {
                 if to.is_some_and(|to| to <= from) {
                     break;
                 }
                 let word = |name: &str| event.data[name].as_str().unwrap_or_default();
-                bars.push(bar(word("status"), word("severity"), &event.message, event.at.max(from), to));
+                bars.push(bar(
+                    word("status"),
+                    word("severity"),
+                    &event.message,
+                    event.at.max(from),
+                    to,
+                ));
                 to = Some(event.at);
             }
             if bars.is_empty() {
                 let (status, severity) = (condition.status.as_str(), condition.severity.as_str());
-                bars.push(bar(status, severity, &condition.message, condition.since.max(from), None));
+                bars.push(bar(
+                    status,
+                    severity,
+                    &condition.message,
+                    condition.since.max(from),
+                    None,
+                ));
             }
-            Lane { label: told::named(&condition.kind), bars, points: Vec::new() }
+            Lane {
+                label: told::named(&condition.kind),
+                bars,
+                points: Vec::new(),
+            }
         })
         .collect();
-    Some(timeline::draw(&format!("Conditions of {} from {} until now", node.name, words::exact(from)), from, now, &lanes))
+    Some(timeline::draw(
+        &format!("Conditions of {} from {} until now", node.name, words::exact(from)),
+        from,
+        now,
+        &lanes,
+    ))
 }
 
 fn bar(status: &str, severity: &str, message: &str, from: DateTime<Utc>, to: Option<DateTime<Utc>>) -> Bar {
@@ -262,5 +351,11 @@ fn bar(status: &str, severity: &str, message: &str, from: DateTime<Utc>, to: Opt
         ("unknown", _) => (Tone::Stale, "unknown"),
         _ => (Tone::Succeeded, "fine"),
     };
-    Bar { tone, from, to, word, title: format!("{}: {message}, from {}", words::sentence(word), words::exact(from)) }
+    Bar {
+        tone,
+        from,
+        to,
+        word,
+        title: format!("{}: {message}, from {}", words::sentence(word), words::exact(from)),
+    }
 }

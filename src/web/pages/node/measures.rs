@@ -12,12 +12,19 @@ use crate::{
 };
 
 /// The ranges that can be chosen: word in the address, label, length.
-pub const RANGES: [(&str, &str, i64); 4] = [("1h", "1 hour", 1), ("6h", "6 hours", 6), ("1d", "1 day", 24), ("7d", "7 days", 168)];
+pub const RANGES: [(&str, &str, i64); 4] = [
+    ("1h", "1 hour", 1),
+    ("6h", "6 hours", 6),
+    ("1d", "1 day", 24),
+    ("7d", "7 days", 168),
+];
 
 /// The chosen range, the first one without a choice.
 pub fn range(asked: Option<&str>) -> (&'static str, &'static str, Duration) {
-    let (word, label, hours) =
-        RANGES.into_iter().find(|(word, _, _)| Some(*word) == asked).unwrap_or(RANGES[0]);
+    let (word, label, hours) = RANGES
+        .into_iter()
+        .find(|(word, _, _)| Some(*word) == asked)
+        .unwrap_or(RANGES[0]);
     (word, label, Duration::hours(hours))
 }
 
@@ -56,14 +63,26 @@ pub fn plots(
     now: DateTime<Utc>,
 ) -> Vec<Plot> {
     let mut all: Vec<(&SeriesKey, &Vec<Point>)> = series.iter().collect();
-    all.sort_by_key(|(key, _)| KNOWN.iter().position(|(name, ..)| *name == key.name).unwrap_or(KNOWN.len()));
+    all.sort_by_key(|(key, _)| {
+        KNOWN
+            .iter()
+            .position(|(name, ..)| *name == key.name)
+            .unwrap_or(KNOWN.len())
+    });
     all.into_iter()
         .filter_map(|(key, points)| {
             let (title, unit, scale, from_zero) = called(&key.name);
-            let points: Vec<(f64, f64)> = points.iter().map(|point| (point.at as f64, point.value / scale)).collect();
+            let points: Vec<(f64, f64)> = points
+                .iter()
+                .map(|point| (point.at as f64, point.value / scale))
+                .collect();
             let &(at, last) = points.last()?;
             let most = points.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
-            let unit_words = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+            let unit_words = if unit.is_empty() {
+                String::new()
+            } else {
+                format!(" {unit}")
+            };
             let old = now.timestamp_millis() as f64 - at > 120_000.0;
             let says = format!(
                 "{}{unit_words} {}, at most {}",
@@ -77,7 +96,12 @@ pub fn plots(
                 x: Horizontal::Time,
                 y_label: if unit.is_empty() { &title } else { unit },
                 from_zero,
-                series: vec![Line { name: title.clone(), color: 0, points, stands_out: false }],
+                series: vec![Line {
+                    name: title.clone(),
+                    color: 0,
+                    points,
+                    stands_out: false,
+                }],
             })?;
             Some(Plot {
                 id: format!("plot-{}", told::encoded(&key.name)),
