@@ -227,7 +227,11 @@ impl Testbed {
             if self.api_ready().await {
                 return Ok(());
             }
-            let ended = self.control().programs()?.into_iter().find(|p| !p.alive);
+            let ended = self
+                .control()
+                .programs()?
+                .into_iter()
+                .find(|p| !p.alive && ["etcd", "kube-apiserver"].contains(&p.name.as_str()));
             if let Some(program) = ended {
                 return Err(Error::Refused(format!(
                     "{} ended:\n{}",
@@ -364,13 +368,17 @@ fn claim(wanted: Option<u8>, tied: bool) -> Result<(Layout, guard::Started)> {
 
 /// A client from the text of a kubeconfig.
 pub async fn client_of(kubeconfig: &str) -> Result<Client> {
+    Client::try_from(config_of(kubeconfig).await?).doing("cannot make a client")
+}
+
+/// The same for whoever wants to change something about it first.
+pub async fn config_of(kubeconfig: &str) -> Result<Config> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(|e| refused("a kubeconfig")(&e))?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|e| refused("a kubeconfig")(&e))?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|e| refused("a kubeconfig")(&e))?;
     // A proxy that somebody's environment names has no business between two processes of one machine.
     config.proxy_url = None;
-    Client::try_from(config).doing("cannot make a client")
+    Ok(config)
 }
 
 /// The status of a node's condition; empty when it has none of that type.
