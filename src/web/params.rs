@@ -24,7 +24,10 @@ pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, FieldFault> {
         let (name, value) = (decode(name)?, decode(value)?);
         values.entry(name).or_default().push(value);
     }
-    let map = MapAccessDeserializer::new(Parameters { rest: values.into_iter(), current: None });
+    let map = MapAccessDeserializer::new(Parameters {
+        rest: values.into_iter(),
+        current: None,
+    });
     T::deserialize(map).map_err(|fault: Fault| fault.0)
 }
 
@@ -106,7 +109,9 @@ impl<'de> MapAccess<'de> for Parameters {
     type Error = Fault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
-        let Some((name, values)) = self.rest.next() else { return Ok(None) };
+        let Some((name, values)) = self.rest.next() else {
+            return Ok(None);
+        };
         let key = seed.deserialize(name.clone().into_deserializer())?;
         self.current = Some(Values { name, values });
         Ok(Some(key))
@@ -114,7 +119,10 @@ impl<'de> MapAccess<'de> for Parameters {
 
     /// Faults that a value's own type finds do not know the parameter's name; it is added here.
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
-        let values = self.current.take().ok_or_else(|| de::Error::custom("a value was asked for before its name"))?;
+        let values = self
+            .current
+            .take()
+            .ok_or_else(|| de::Error::custom("a value was asked for before its name"))?;
         let (name, value) = (values.name.clone(), values.values.join(", "));
         seed.deserialize(values).map_err(|Fault(mut fault)| {
             if fault.path.is_empty() {
