@@ -36,6 +36,7 @@ pub mod metrics;
 pub mod nodes_read;
 pub mod names;
 pub mod notify;
+pub mod page_reads;
 pub mod partitions;
 pub mod queue;
 pub mod reports;
@@ -93,6 +94,11 @@ impl Db {
 
     pub async fn migrate(&self) -> Result<(), sqlx::migrate::MigrateError> {
         MIGRATOR.run(&self.pool).await
+    }
+
+    /// Ends every connection once its statement is over.
+    pub async fn close(&self) {
+        self.pool.close().await;
     }
 
     pub fn pool(&self) -> &PgPool {

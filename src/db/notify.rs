@@ -17,6 +17,9 @@ pub const FOLLOWS: &str = "trainyard_follows";
 /// A token, user or membership changed: cached actors are stale. No payload.
 pub const ACCESS: &str = "trainyard_access";
 
+/// Everything that a process listens to.
+pub const ALL: &[&str] = &[TASKS, EVENTS, LOGS, FOLLOWS, ACCESS];
+
 /// Sends one notification. Postgres limits a payload to 8,000 bytes; longer lists are cut into several.
 pub async fn send<'e>(
     executor: impl Executor<'e, Database = sqlx::Postgres>,

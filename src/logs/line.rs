@@ -146,7 +146,11 @@ fn shorten(bytes: &[u8]) -> (&[u8], u64) {
 /// at the same byte however its chunks are.
 pub(super) fn whole_characters(bytes: &[u8]) -> &[u8] {
     let tail = bytes.len().saturating_sub(3);
-    let Some(lead) = bytes[tail..].iter().rposition(|&byte| byte & 0xc0 != 0x80).map(|at| tail + at) else {
+    let Some(lead) = bytes[tail..]
+        .iter()
+        .rposition(|&byte| byte & 0xc0 != 0x80)
+        .map(|at| tail + at)
+    else {
         return bytes;
     };
     let length = match bytes[lead] {
@@ -155,7 +159,11 @@ pub(super) fn whole_characters(bytes: &[u8]) -> &[u8] {
         0xf0..=0xf7 => 4,
         _ => 1,
     };
-    if lead + length > bytes.len() { &bytes[..lead] } else { bytes }
+    if lead + length > bytes.len() {
+        &bytes[..lead]
+    } else {
+        bytes
+    }
 }
 
 /// What of a line's bytes is shown: for a progress bar, its last state. `true`: earlier states were left out.

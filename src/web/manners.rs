@@ -60,7 +60,7 @@ async fn manners(State(state): State<WebState>, mut request: Request, next: Next
     let face = face::of(&request);
     let method = request.method().clone();
     let response = next.run(request).await;
-    let mut response = face::show(response, face, &id, &state);
+    let mut response = face::show(response, face, &id);
 
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {

@@ -28,7 +28,9 @@ pub mod face;
 pub mod guard;
 pub mod manners;
 pub mod page;
+pub mod pages;
 pub mod params;
+pub mod plot;
 pub mod rate;
 pub mod routes;
 pub mod sse;
@@ -140,7 +142,8 @@ pub fn router(state: WebState) -> Router {
 /// Every route, with who may use it.
 fn routes() -> Routes {
     let routes = api::register(Routes::new(api::document::begin()));
-    auth::register(routes)
+    let routes = auth::register(routes);
+    pages::register(routes)
 }
 
 /// The API's document, as it is committed and served.

@@ -133,8 +133,6 @@ async fn a_program_that_cannot_run_says_why() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_finds_its_environment_and_nothing_of_ours() {
-    // Every test of this process shares the environment, so only what the test runner itself has is looked for.
-    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     let world = World::new();
     let mut launch = launch(json!({
         "labels": { "a": "b" },
@@ -153,12 +151,28 @@ async fn a_program_finds_its_environment_and_nothing_of_ours() {
     assert_eq!(world.ends(launch.attempt).await[0].code, Some(0));
     let said = world.stdout(launch.attempt, "worker-0").await;
     let names: BTreeSet<&str> = said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-    assert!(
-        !names
-            .iter()
-            .any(|name| name.starts_with("CARGO") || *name == "DATABASE_URL"),
-        "{names:?}"
-    );
+    let known = [
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "PYTHONUNBUFFERED",
+        "OMP_NUM_THREADS",
+        "GREETING",
+        "TOKEN",
+        "CUDA_VISIBLE_DEVICES",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    ];
+    let strangers: Vec<_> = names
+        .iter()
+        .filter(|name| !name.starts_with("TRAINYARD_") && !known.contains(name))
+        .collect();
+    assert!(strangers.is_empty(), "{strangers:?}");
     for line in [
         "GREETING=role",
         "TOKEN=s3cr3t-value",

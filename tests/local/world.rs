@@ -24,7 +24,7 @@ use trainyard_core::{
 use uuid::Uuid;
 
 pub struct World {
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
     options: LocalOptions,
     pub runtime: LocalRuntime,
 }
@@ -42,7 +42,7 @@ impl World {
         change(&mut options);
         let runtime = LocalRuntime::open(options.clone()).expect("the runtime opens");
         Self {
-            folder,
+            _folder: folder,
             options,
             runtime,
         }
@@ -53,8 +53,14 @@ impl World {
         self.runtime = LocalRuntime::open(self.options.clone()).expect("the runtime opens again");
     }
 
+    /// As if a worker with another program had started.
+    pub fn reopen(&mut self, program: impl Into<PathBuf>) {
+        self.options.program = program.into();
+        self.restart();
+    }
+
     pub fn data(&self) -> &Path {
-        self.folder.path()
+        &self.options.data
     }
 
     pub fn replica(&self, attempt: AttemptId, name: &str) -> Folder {
@@ -141,6 +147,18 @@ impl World {
             assert!(Instant::now() < deadline, "{replica} never said {text:?}, but: {said}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// As [`World::says`], for a replica that another process starts.
+    pub async fn says_once_there(&self, attempt: AttemptId, replica: &str, text: &str) {
+        self.until(attempt, |_| {
+            self.replica(attempt, replica)
+                .output(LogStream::Stdout)
+                .exists()
+                .then_some(())
+        })
+        .await;
+        self.says(attempt, replica, text).await;
     }
 
     /// Every process that was started from this data folder and still runs, shims included.

@@ -62,7 +62,10 @@ fn killed_after<F: Future>(polls: usize, future: F) -> Killed<F> {
 
 pub async fn stored(world: &World, output: &OutputRef) -> Vec<u8> {
     let row = world.stream(output).await;
-    let parts: Vec<bytes::Bytes> = download::bytes(&world.db, row).try_collect().await.expect("the download");
+    let parts: Vec<bytes::Bytes> = download::bytes(&world.db, row)
+        .try_collect()
+        .await
+        .expect("the download");
     parts.concat()
 }
 
@@ -135,7 +138,7 @@ async fn every_byte_is_stored_once_whatever_is_killed() {
             let all = round % 7 == 0 || random.random_bool(0.8);
             let flush = ingest.flush(&holding, at(clock), all);
             if random.random_bool(0.4) {
-                match killed_after(random.random_range(1..40), flush).await {
+                match killed_after(random.random_range(1..16), flush).await {
                     Some(result) => drop(result.expect("a flush")),
                     None => kills += 1,
                 }
@@ -152,7 +155,7 @@ async fn every_byte_is_stored_once_whatever_is_killed() {
                     };
                     let now = now_fixed();
                     let seal = seal::seal(&world.db, &holding, &now, request);
-                    match killed_after(random.random_range(1..60), seal).await {
+                    match killed_after(random.random_range(1..12), seal).await {
                         Some(result) => drop(result.expect("a seal")),
                         None => kills += 1,
                     }
@@ -180,7 +183,10 @@ async fn every_byte_is_stored_once_whatever_is_killed() {
             assert_eq!(found.len(), expected.len(), "seed {seed}: {output:?}");
             assert!(found == expected, "seed {seed}: {output:?} differs");
             for secret in SECRETS {
-                assert!(memchr::memmem::find(&found, secret.as_bytes()).is_none(), "seed {seed}: a secret is stored");
+                assert!(
+                    memchr::memmem::find(&found, secret.as_bytes()).is_none(),
+                    "seed {seed}: a secret is stored"
+                );
             }
             crate::reading::check_lines(&world, output, &expected, &mut random).await;
         }
@@ -191,13 +197,23 @@ async fn every_byte_is_stored_once_whatever_is_killed() {
                 stream: row.id,
                 ended: true,
             };
-            seal::seal(&world.db, &holding, &now_fixed(), request).await.expect("a seal");
-            assert!(keep::unsealed(&world.db, row.key, row.id).await.expect("rows").is_empty());
+            seal::seal(&world.db, &holding, &now_fixed(), request)
+                .await
+                .expect("a seal");
+            assert!(
+                keep::unsealed(&world.db, row.key, row.id)
+                    .await
+                    .expect("rows")
+                    .is_empty()
+            );
         }
         for output in &outputs {
             let written = world.runtime.with(output, |source| source.bytes.clone());
             let expected = masked(&world.secrets, &written);
-            assert!(stored(&world, output).await == expected, "seed {seed}: sealing changed bytes");
+            assert!(
+                stored(&world, output).await == expected,
+                "seed {seed}: sealing changed bytes"
+            );
             crate::reading::check_lines(&world, output, &expected, &mut random).await;
         }
         println!("seed {seed}: {done} flushes, {kills} kills");
@@ -256,7 +272,9 @@ async fn what_was_given_up_leaves_a_gap_in_words() {
     ingest.flush(&holding, at(1), true).await.expect("a flush");
     let from = world.runtime.with(&outputs[0], |source| source.bytes.len() as u64);
     world.runtime.write(&outputs[0], &vec![b'x'; 5000]);
-    world.runtime.with(&outputs[0], |source| source.dropped.push(from..from + 5000));
+    world
+        .runtime
+        .with(&outputs[0], |source| source.dropped.push(from..from + 5000));
     world.runtime.write(&outputs[0], b"battery\nlast\n");
     world.runtime.end(&outputs[0]);
     ingest.flush(&holding, at(2), true).await.expect("a flush");
@@ -269,9 +287,14 @@ async fn what_was_given_up_leaves_a_gap_in_words() {
         lines: 100,
         bytes: 1 << 20,
     };
-    let lines = page(&world.db, &streams, &query).await.expect("a page").lines(&streams, false);
-    let told: Vec<(LineKind, Option<u64>, &str)> =
-        lines.iter().map(|line| (line.kind, line.line, line.text.as_str())).collect();
+    let lines = page(&world.db, &streams, &query)
+        .await
+        .expect("a page")
+        .lines(&streams, false);
+    let told: Vec<(LineKind, Option<u64>, &str)> = lines
+        .iter()
+        .map(|line| (line.kind, line.line, line.text.as_str()))
+        .collect();
     assert_eq!(
         told,
         [
@@ -292,8 +315,16 @@ async fn what_was_given_up_leaves_a_gap_in_words() {
         stream: row.id,
         ended: true,
     };
-    seal::seal(&world.db, &holding, &now_fixed(), request).await.expect("a seal");
-    assert_eq!(page(&world.db, &streams, &query).await.expect("a page").lines(&streams, false), lines);
+    seal::seal(&world.db, &holding, &now_fixed(), request)
+        .await
+        .expect("a seal");
+    assert_eq!(
+        page(&world.db, &streams, &query)
+            .await
+            .expect("a page")
+            .lines(&streams, false),
+        lines
+    );
 }
 
 #[tokio::test]
@@ -308,7 +339,10 @@ async fn output_that_the_machine_lost_is_said_to_be_missing() {
     let flushed = ingest.flush(&holding, at(2), true).await.expect("a flush");
     assert_eq!(flushed.stored.len(), 1);
     let text = String::from_utf8(stored(&world, &outputs[0]).await).expect("text");
-    assert_eq!(text, "first\n\n[output may be missing here: the machine no longer has the rest of this stream]\n");
+    assert_eq!(
+        text,
+        "first\n\n[output may be missing here: the machine no longer has the rest of this stream]\n"
+    );
     assert!(world.stream(&outputs[0]).await.ended_at.is_some());
 }
 
@@ -323,7 +357,13 @@ async fn a_line_of_50_mb_is_stored_whole_and_shown_cut() {
     world.runtime.write(&outputs[0], b"\nafter\n");
     world.runtime.end(&outputs[0]);
     let mut flushes = 0;
-    while ingest.flush(&holding, at(flushes), true).await.expect("a flush").backlog || flushes == 0 {
+    while ingest
+        .flush(&holding, at(flushes), true)
+        .await
+        .expect("a flush")
+        .backlog
+        || flushes == 0
+    {
         flushes += 1;
     }
     assert!(flushes > 0);
@@ -339,7 +379,10 @@ async fn a_line_of_50_mb_is_stored_whole_and_shown_cut() {
     let found = page(&world.db, &streams, &query).await.expect("a page");
     let lines = found.lines(&streams, false);
     assert_eq!(lines.len(), 2);
-    assert_eq!((lines[0].line, lines[0].text.len(), lines[0].missing), (Some(2), 65536, 50_000_000 - 65536));
+    assert_eq!(
+        (lines[0].line, lines[0].text.len(), lines[0].missing),
+        (Some(2), 65536, 50_000_000 - 65536)
+    );
     assert_eq!((lines[1].line, lines[1].text.as_str()), (Some(3), "after"));
     assert!(found.encode(&streams, Form::Ndjson, false).len() < 70_000);
     assert_eq!(stored(&world, &outputs[0]).await.len(), 50_000_014);
@@ -372,16 +415,26 @@ async fn metrics_and_checkpoints_are_caught_once_across_flushes_and_kills() {
             if random.random_ratio(1, 8) {
                 (ingest, holding) = world.worker().await;
             }
-            let polls = if random.random_bool(0.3) { random.random_range(1..50) } else { usize::MAX };
+            let polls = if random.random_bool(0.3) {
+                random.random_range(1..50)
+            } else {
+                usize::MAX
+            };
             killed_after(polls, ingest.flush(&holding, at(clock), true)).await;
             if random.random_ratio(1, 10) {
-                metrics::compact(&world.db, Owner::Job(world.key), true).await.expect("compacting");
+                metrics::compact(&world.db, Owner::Job(world.key), true)
+                    .await
+                    .expect("compacting");
             }
         }
         ingest.flush(&holding, at(clock + 10), true).await.ok();
         ingest.flush(&holding, at(clock + 20), true).await.expect("a flush");
-        metrics::compact(&world.db, Owner::Job(world.key), false).await.expect("compacting");
-        let series = metrics::read(&world.db, Owner::Job(world.key), &Selection::default()).await.expect("the series");
+        metrics::compact(&world.db, Owner::Job(world.key), false)
+            .await
+            .expect("compacting");
+        let series = metrics::read(&world.db, Owner::Job(world.key), &Selection::default())
+            .await
+            .expect("the series");
         assert_eq!(series.len(), 2);
         for (key, points) in series {
             assert_eq!(key.name, "loss");
@@ -399,16 +452,22 @@ async fn metrics_and_checkpoints_are_caught_once_across_flushes_and_kills() {
             .await
             .expect("the events");
         assert_eq!(events.len(), 4);
-        assert!(events.iter().zip(1..).all(|((seq, kind), at)| *seq == at && kind == "job.checkpoint"));
-        let (step, replica): (i64, i64) = sqlx::query_as(
-            "select j.step, min(r.step) from jobs j join replicas r on r.job_id = j.id group by j.step",
-        )
-        .fetch_one(world.db.pool())
-        .await
-        .expect("the steps");
+        assert!(
+            events
+                .iter()
+                .zip(1..)
+                .all(|((seq, kind), at)| *seq == at && kind == "job.checkpoint")
+        );
+        let (step, replica): (i64, i64) =
+            sqlx::query_as("select j.step, min(r.step) from jobs j join replicas r on r.job_id = j.id group by j.step")
+                .fetch_one(world.db.pool())
+                .await
+                .expect("the steps");
         assert_eq!((step, replica), (200, 200));
         // An ended series is one row.
-        metrics::compact(&world.db, Owner::Job(world.key), true).await.expect("compacting");
+        metrics::compact(&world.db, Owner::Job(world.key), true)
+            .await
+            .expect("compacting");
         let rows: i64 = sqlx::query_scalar("select count(*) from metric_chunks")
             .fetch_one(world.db.pool())
             .await

@@ -27,7 +27,8 @@ use trainyard::{
     },
 };
 use trainyard_core::model::{
-    AttemptId, ClusterId, IncarnationId, JobId, Launch, LogStream, Observed, ReplicaKey, Retention, SecretValue, WorkerId,
+    AttemptId, ClusterId, IncarnationId, JobId, Launch, LogStream, Observed, ReplicaKey, Retention, SecretValue,
+    WorkerId,
 };
 use uuid::Uuid;
 
@@ -59,12 +60,18 @@ pub struct LogStreamOrd(pub LogStream);
 
 impl Memory {
     fn key(output: &OutputRef) -> (AttemptId, String, LogStreamOrd) {
-        (output.attempt, format!("{}/{}", output.key, output.incarnation), LogStreamOrd(output.stream))
+        (
+            output.attempt,
+            format!("{}/{}", output.key, output.incarnation),
+            LogStreamOrd(output.stream),
+        )
     }
 
     pub fn add(&self, output: &OutputRef) {
         let mut sources = self.sources.lock().expect("no panic");
-        sources.entry(Self::key(output)).or_insert_with(|| (output.clone(), Source::default()));
+        sources
+            .entry(Self::key(output))
+            .or_insert_with(|| (output.clone(), Source::default()));
     }
 
     pub fn with<T>(&self, output: &OutputRef, change: impl FnOnce(&mut Source) -> T) -> T {
@@ -109,7 +116,11 @@ impl Runtime for Memory {
             .collect())
     }
     async fn read(&self, output: &OutputRef, offset: u64, limit: usize) -> Result<Bytes, RuntimeError> {
-        let limit = self.short.lock().expect("no panic").map_or(limit, |short| short.min(limit));
+        let limit = self
+            .short
+            .lock()
+            .expect("no panic")
+            .map_or(limit, |short| short.min(limit));
         Ok(self.with(output, |source| {
             let start = (offset as usize).min(source.bytes.len());
             let end = (start + limit).min(source.bytes.len());
@@ -304,7 +315,10 @@ impl World {
     }
 
     pub async fn worker_with(&self, runtime: Arc<dyn Runtime>, settings: Settings) -> (Ingest, Holding) {
-        sqlx::query("update holdings set expires_at = '2000-01-01'").execute(self.db.pool()).await.expect("it expires");
+        sqlx::query("update holdings set expires_at = '2000-01-01'")
+            .execute(self.db.pool())
+            .await
+            .expect("it expires");
         let worker = WorkerId(Uuid::now_v7());
         let term = Duration::from_secs(1_000_000_000);
         let holding = holdings::acquire(&self.db, holdings::CLUSTER, self.cluster.0, 0, worker, term, at(0))
@@ -312,7 +326,14 @@ impl World {
             .expect("an answer")
             .expect("nobody holds it");
         let about = Arc::new(Secrets(self.secrets.clone()));
-        let ingest = Ingest::new(self.db.clone(), runtime, self.cluster, about, settings, self.seals.clone());
+        let ingest = Ingest::new(
+            self.db.clone(),
+            runtime,
+            self.cluster,
+            about,
+            settings,
+            self.seals.clone(),
+        );
         (ingest, holding)
     }
 
@@ -322,7 +343,9 @@ impl World {
 
     pub async fn stream(&self, output: &OutputRef) -> StreamRow {
         let streams = self.streams().await;
-        let found = streams.into_iter().find(|row| row.incarnation == output.incarnation && row.stream == output.stream);
+        let found = streams
+            .into_iter()
+            .find(|row| row.incarnation == output.incarnation && row.stream == output.stream);
         found.expect("the stream has a row")
     }
 }

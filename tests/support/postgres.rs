@@ -57,7 +57,10 @@ impl Drop for TestDb {
             admin.execute(sqlx::raw_sql(statement)).await.ok();
         };
         let dropper = std::thread::spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             runtime.block_on(drop);
         });
         dropper.join().ok();
@@ -81,25 +84,40 @@ async fn template(server: &str) -> &'static str {
         for migration in MIGRATOR.iter() {
             digest.update(&migration.checksum);
         }
-        let digest: String = digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let digest: String = digest
+            .finalize()
+            .iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let name = format!("trainyard_template_{digest}");
         let mut admin = connect(server, "postgres").await;
         // One test process at a time makes it; the lock goes with the connection.
-        admin.execute("select pg_advisory_lock(7463001)").await.expect("the lock");
-        let query = sqlx::query_scalar("select exists (select 1 from pg_database where datname = $1 and datistemplate)");
+        admin
+            .execute("select pg_advisory_lock(7463001)")
+            .await
+            .expect("the lock");
+        let query =
+            sqlx::query_scalar("select exists (select 1 from pg_database where datname = $1 and datistemplate)");
         let made: bool = query.bind(&name).fetch_one(&mut admin).await.expect("an answer");
         if !made {
             for statement in [
                 format!("drop database if exists {name} with (force)"),
                 format!("create database {name}"),
             ] {
-                admin.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.expect("the template is made");
+                admin
+                    .execute(sqlx::raw_sql(AssertSqlSafe(statement)))
+                    .await
+                    .expect("the template is made");
             }
             let mut inside = connect(server, &name).await;
             MIGRATOR.run(&mut inside).await.expect("the migrations run");
             inside.close().await.expect("the connection closes");
             let statement = AssertSqlSafe(format!("alter database {name} is_template true"));
-            admin.execute(sqlx::raw_sql(statement)).await.expect("it becomes a template");
+            admin
+                .execute(sqlx::raw_sql(statement))
+                .await
+                .expect("it becomes a template");
         }
         name
     })
@@ -123,14 +141,22 @@ fn server() -> &'static str {
 /// ended in whatever way, stops the server and removes the folder.
 fn start() -> (String, ChildStdin) {
     let bin = binaries().expect("PostgreSQL's server programs are installed (Debian: apt-get install postgresql)");
-    let folder = tempfile::Builder::new().prefix("trainyard-test-pg").tempdir().expect("a folder").keep();
+    let folder = tempfile::Builder::new()
+        .prefix("trainyard-test-pg")
+        .tempdir()
+        .expect("a folder")
+        .keep();
     let account = account();
     if let Some((uid, gid)) = account {
         let (uid, gid) = (nix::unistd::Uid::from_raw(uid), nix::unistd::Gid::from_raw(gid));
         nix::unistd::chown(&folder, Some(uid), Some(gid)).expect("the folder changes hands");
     }
     let run_as = |command: &mut Command| {
-        command.current_dir("/").env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C.UTF-8");
+        command
+            .current_dir("/")
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("LC_ALL", "C.UTF-8");
         if let Some((uid, gid)) = account {
             command.uid(uid).gid(gid);
         }
@@ -139,12 +165,28 @@ fn start() -> (String, ChildStdin) {
     let mut init = Command::new(bin.join("initdb"));
     run_as(&mut init);
     let made = init
-        .args(["--auth=trust", "-E", "UTF8", "--locale=C.UTF-8", "-U", "postgres", "--no-sync", "-D"])
+        .args([
+            "--auth=trust",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "-U",
+            "postgres",
+            "--no-sync",
+            "-D",
+        ])
         .arg(&data)
         .output()
         .expect("initdb runs");
-    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+    assert!(
+        made.status.success(),
+        "initdb: {}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|free| free.local_addr())
+        .expect("a free port")
+        .port();
     let mut keeper = Command::new("/bin/sh");
     run_as(&mut keeper);
     keeper.process_group(0);
@@ -171,7 +213,12 @@ fn start() -> (String, ChildStdin) {
     let mut alive = child.stdin.take().expect("a pipe");
     alive.flush().expect("the pipe is open");
     let mut started = [0; 1];
-    child.stdout.take().expect("a pipe").read_exact(&mut started).expect("the shell runs");
+    child
+        .stdout
+        .take()
+        .expect("a pipe")
+        .read_exact(&mut started)
+        .expect("the shell runs");
     let deadline = Instant::now() + Duration::from_secs(30);
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         let log = || std::fs::read_to_string(folder.join("log")).unwrap_or_default();

@@ -9,7 +9,10 @@ use std::{
     process::Command,
 };
 
-use nix::unistd::{User, geteuid};
+use nix::{
+    fcntl::{Flock, FlockArg},
+    unistd::{User, geteuid},
+};
 
 use crate::{runtimes::RuntimeError, shim::folder::Account};
 
@@ -20,6 +23,13 @@ pub fn find_or_make() -> Result<Option<Account>, RuntimeError> {
     if !geteuid().is_root() {
         return Ok(None);
     }
+    if let Some(account) = find()? {
+        return Ok(Some(account));
+    }
+    // Two useradd at once would both succeed, and the later one would change the number of the earlier one's account.
+    let accounts = fs::File::open("/etc/passwd").map_err(super::retry("/etc/passwd"))?;
+    let _alone = Flock::lock(accounts, FlockArg::LockExclusive)
+        .map_err(|(_, error)| RuntimeError::Retry(format!("/etc/passwd: {error}")))?;
     if let Some(account) = find()? {
         return Ok(Some(account));
     }
@@ -41,7 +51,6 @@ pub fn find_or_make() -> Result<Option<Account>, RuntimeError> {
         .env_clear()
         .env("PATH", super::environment::DEFAULT_PATH)
         .output();
-    // Another process may have made it in the same moment, so only the outcome counts.
     match find()? {
         Some(account) => Ok(Some(account)),
         None => {

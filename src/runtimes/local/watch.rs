@@ -215,3 +215,31 @@ impl Look {
 pub fn is_live(folder: &crate::shim::folder::Folder) -> io::Result<bool> {
     Ok(folder.exited()?.is_none() && folder.failed()?.is_none())
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn folders_without_a_watch_are_looked_at() {
+        let place = tempfile::tempdir().expect("a folder");
+        let watcher = Watcher::over(None);
+        let attempt = AttemptId(Uuid::from_u128(1));
+        watcher.add(attempt, place.path());
+        let news = async {
+            let news = tokio::time::timeout(Duration::from_secs(60), watcher.changed()).await;
+            news.expect("woken")
+        };
+        let writer = async { fs::write(place.path().join("stdout"), "x").expect("written") };
+        let (news, ()) = tokio::join!(news, writer);
+        assert_eq!(news, [attempt]);
+        fs::write(place.path().join("exit.json"), "{}").expect("written");
+        assert_eq!(watcher.changed().await, [attempt]);
+        assert!(
+            watcher.shared.state().looked_at.is_empty(),
+            "an ended replica is not looked at any more"
+        );
+    }
+}
