@@ -263,10 +263,10 @@ impl JobRow {
             priority: self.priority,
             queue: self.queue,
             cluster_wanted: self.cluster_wanted,
-            cluster: self
-                .cluster_id
-                .zip(self.cluster_name)
-                .map(|(id, name)| ClusterRef { id: id.into(), name }),
+            cluster: self.cluster_id.map(|id| ClusterRef {
+                id: id.into(),
+                name: name(id),
+            }),
             replicas: self.replicas,
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
