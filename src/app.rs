@@ -12,7 +12,12 @@ use crate::{
     actions::bootstrap::{self, Welcome},
     clock::{Clock, SystemClock},
     config::{self, Config, ConfigError, Database},
-    db::{Db, DbError, clusters, installation, partitions},
+    db::{
+        Db, DbError, clusters,
+        installation::{self, Schema},
+        listen::Listener,
+        notify, partitions,
+    },
     examples,
     keys::{KeyError, KeyFile},
     machine::{self, MachineError},
@@ -23,7 +28,7 @@ use crate::{
     },
     telemetry::{self, TelemetryError},
     web::{self, WebState},
-    worker::{Worker, local::Local, sequencer},
+    worker::{Worker, local::Local},
 };
 
 /// How long open requests may take to end once a stop was asked for. Live views are ended at once.
@@ -76,17 +81,44 @@ struct Parts {
 
 /// Everything in one process, with a private Postgres unless a database was named.
 pub async fn up(config: Config, examples: bool) -> Result<(), AppError> {
-    run(config, Parts { serve: true, work: true, all_in_one: true, examples }).await
+    run(
+        config,
+        Parts {
+            serve: true,
+            work: true,
+            all_in_one: true,
+            examples,
+        },
+    )
+    .await
 }
 
 /// The pages and the API.
 pub async fn serve(config: Config) -> Result<(), AppError> {
-    run(config, Parts { serve: true, work: false, all_in_one: false, examples: false }).await
+    run(
+        config,
+        Parts {
+            serve: true,
+            work: false,
+            all_in_one: false,
+            examples: false,
+        },
+    )
+    .await
 }
 
 /// The work in the background, this machine's processes included.
 pub async fn work(config: Config) -> Result<(), AppError> {
-    run(config, Parts { serve: false, work: true, all_in_one: false, examples: false }).await
+    run(
+        config,
+        Parts {
+            serve: false,
+            work: true,
+            all_in_one: false,
+            examples: false,
+        },
+    )
+    .await
 }
 
 async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
@@ -123,6 +155,7 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
     let clock = Arc::new(SystemClock::new());
     follow_clock(&clock, &db).await;
     let mut loops = JoinSet::new();
+    let wakes = Listener::start(&db, notify::ALL, stop.clone());
     let welcome = match parts.all_in_one {
         true => Some(bootstrap::first_start(&db, clock.now()).await?),
         false => None,
@@ -139,16 +172,19 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
     {
         let (clock, db, stop) = (clock.clone(), db.clone(), stop.clone());
         loops.spawn(async move {
-            while stop.run_until_cancelled(tokio::time::sleep(Duration::from_secs(30))).await.is_some() {
+            while stop
+                .run_until_cancelled(tokio::time::sleep(Duration::from_secs(30)))
+                .await
+                .is_some()
+            {
                 follow_clock(&clock, &db).await;
             }
         });
     }
     if parts.work {
-        let (worker, local) = open_worker(&config, &db, clock.clone(), keys.clone()).await?;
+        let (worker, local) = open_worker(&config, &db, &wakes, clock.clone(), keys.clone()).await?;
         loops.spawn(worker.clone().run(stop.clone()));
         loops.spawn(local.run(stop.clone()));
-        loops.spawn(sequencer::run(worker, stop.clone()));
     }
     let mut server = None;
     if let Some(listener) = listener {
@@ -157,16 +193,21 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         let app = web::router(state);
         let ending = stop.clone();
         server = Some(tokio::spawn(async move {
-            axum::serve(listener, app.into_make_service_with_connect_info::<std::net::SocketAddr>())
-                .with_graceful_shutdown(ending.cancelled_owned())
-                .await
+            axum::serve(
+                listener,
+                app.into_make_service_with_connect_info::<std::net::SocketAddr>(),
+            )
+            .with_graceful_shutdown(ending.cancelled_owned())
+            .await
         }));
     }
     if let Some(welcome) = &welcome {
         greet(&config, &db, welcome, clock.now()).await?;
     }
-    if parts.examples {
-        loops.spawn(examples::show(config.clone(), db.clone(), stop.clone()));
+    if parts.examples
+        && let Some(welcome) = &welcome
+    {
+        loops.spawn(examples::show(config.clone(), db.clone(), welcome.first, stop.clone()));
     }
 
     stop.cancelled().await;
@@ -191,7 +232,10 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
 /// Cancelled by the first Ctrl-C or SIGTERM; a second one ends the process by the system's default.
 fn stop_on_signal() -> Result<CancellationToken, AppError> {
     use tokio::signal::unix::{SignalKind, signal};
-    let fault = |source| AppError::Io { what: "signals can't be listened to".into(), source };
+    let fault = |source| AppError::Io {
+        what: "signals can't be listened to".into(),
+        source,
+    };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
     let stop = CancellationToken::new();
@@ -216,21 +260,25 @@ async fn open_database(config: &Config, private: Option<&Private>, migrate: bool
     let options = match (&config.database, private) {
         (Database::Given(url), _) => config::database_options(url)?,
         (Database::Private(_), Some(private)) => private.connect_options(),
-        (Database::Private(settings), None) => {
-            crate::postgres::attach(settings).ok_or_else(|| AppError::Io {
-                what: "no database is known: set DATABASE_URL, or start `trainyard up` first".into(),
-                source: io::ErrorKind::NotFound.into(),
-            })?
-        }
+        (Database::Private(settings), None) => crate::postgres::attach(settings).ok_or_else(|| AppError::Io {
+            what: "no database is known: set DATABASE_URL, or start `trainyard up` first".into(),
+            source: io::ErrorKind::NotFound.into(),
+        })?,
     };
     let db = Db::lazy(options, config.database_connections);
     if migrate {
         db.migrate().await?;
     } else {
-        let needed = crate::db::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
-        let found = installation::schema_version(&db).await?;
-        if found.is_none_or(|found| found < needed) {
-            return Err(AppError::Schema { found, needed });
+        let needed = installation::needed_schema();
+        match installation::schema(&db).await? {
+            Schema::Current(_) | Schema::Newer { .. } => {}
+            Schema::Absent => return Err(AppError::Schema { found: None, needed }),
+            Schema::Older { found, .. } | Schema::Broken { version: found } => {
+                return Err(AppError::Schema {
+                    found: Some(found),
+                    needed,
+                });
+            }
         }
     }
     partitions::ensure(&db, Utc::now()).await?;
@@ -249,6 +297,7 @@ async fn follow_clock(clock: &SystemClock, db: &Db) {
 async fn open_worker(
     config: &Config,
     db: &Db,
+    wakes: &Listener,
     clock: Arc<dyn Clock>,
     keys: Arc<KeyFile>,
 ) -> Result<(Arc<Worker>, Arc<Local>), AppError> {
@@ -269,10 +318,16 @@ async fn open_worker(
         clock,
         id: WorkerId(Uuid::now_v7()),
         machine_id,
+        listener: wakes.clone(),
         keys: Arc::new(move || keys.ring()),
         runtimes: BTreeMap::from([(cluster, as_runtime)]),
     });
-    let local = Arc::new(Local { worker: worker.clone(), runtime, cluster, data: config.data.clone() });
+    let local = Arc::new(Local {
+        worker: worker.clone(),
+        runtime,
+        cluster,
+        data: config.data.clone(),
+    });
     Ok((worker, local))
 }
 
@@ -289,7 +344,10 @@ async fn greet(config: &Config, db: &Db, welcome: &Welcome, now: chrono::DateTim
     }
     let link = bootstrap::signin_link(db, welcome.user, now).await?;
     println!("\nTrainyard runs at {}\n", config.public_url);
-    println!("  Sign in (once, within 15 minutes): {}/sign-in/{link}", config.public_url);
+    println!(
+        "  Sign in (once, within 15 minutes): {}/sign-in/{link}",
+        config.public_url
+    );
     println!("  Another link later:                trainyard token link");
     println!("  Stop it with Ctrl-C; jobs go on.\n");
     Ok(())

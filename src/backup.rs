@@ -134,15 +134,21 @@ async fn write(
         Schema::Broken { version } => version,
     };
     let major = installation::server_major(&db).await?;
-    let installation = installation::read(&db).await?.id;
+    let installation = match installation::read(&db).await {
+        Err(DbError::NotFound) => return Err(BackupError::Nothing),
+        other => other?.id,
+    };
 
     let staged_dump = Staged(private_file::staged(path));
     let dump = private_file::create(&staged_dump.0).map_err(fault)?;
     let mut pg_dump = target.tool(config, "pg_dump", major)?;
     pg_dump
         .args(["--format=custom", "--no-owner", "--no-privileges"])
-        .stdout(dump);
-    finish("pg_dump", pg_dump.output().await)?;
+        .stdout(dump)
+        .kill_on_drop(true);
+    // Not `output()`, which would take the dump into memory.
+    let running = pg_dump.spawn().map_err(|error| failed("pg_dump", error.to_string()))?;
+    finish("pg_dump", running.wait_with_output().await)?;
 
     let (dump_bytes, dump_sha256) = digest(&mut File::open(&staged_dump.0).map_err(fault)?).map_err(fault)?;
     let manifest = Manifest {
@@ -324,11 +330,13 @@ async fn bring_back(
     let (fed, joined, read) = tokio::join!(feeding, joining, reader.wait_with_output());
     // Whatever failed, psql goes without having read `commit`, and Postgres takes everything back. What psql itself
     // has to say comes first, since its end is why the others' pipes broke.
-    let sink = match (joined, finish("pg_restore", read), fed) {
+    let sink = match (joined, fed, finish("pg_restore", read)) {
         (Ok(sink), Ok(()), Ok(())) => Ok(sink),
-        (Ok(_), Err(error), _) => return Err(error),
-        (Ok(_), Ok(()), Err(error)) => return Err(failed("pg_restore", error.to_string())),
-        (Err(error), ..) => Err(error),
+        (Ok(_), Err(error), _) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(failed("reading the backup", error.to_string()));
+        }
+        (Ok(_), _, Err(error)) => return Err(error),
+        (Ok(_), Err(error), Ok(())) | (Err(error), ..) => Err(error),
     };
     let committed = async {
         let end = format!("{}commit;\n", installation::after_restore(now));

@@ -4,7 +4,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ClientArgs, Output, ServerArgs};
+use crate::{
+    client::ClientCommand,
+    config::{Output, ServerArgs},
+};
 
 /// Trainyard: an open control plane for training clusters and jobs.
 #[derive(Debug, Parser)]
@@ -147,129 +150,6 @@ pub struct RestoreArgs {
     /// After a look at the restored records: let the workers act on them
     #[arg(long)]
     pub confirm: bool,
-}
-
-/// What goes through the API of a server, here or elsewhere.
-#[derive(Debug, Subcommand)]
-pub enum ClientCommand {
-    /// Submit a job
-    Submit(SubmitArgs),
-    /// List jobs
-    Jobs(JobsArgs),
-    /// Show a job: state, replicas, events
-    Job(JobArgs),
-    /// Print a job's output
-    Logs(LogsArgs),
-    /// Tell why a job does not run, or how it ended
-    Why(JobArgs),
-    /// Cancel a job
-    Cancel(JobArgs),
-    /// Stop a job for now and give its resources back
-    Suspend(JobArgs),
-    /// Let a suspended job go on
-    Resume(JobArgs),
-    /// Run a job that ended once more
-    Rerun(JobArgs),
-    /// Remove a job that ended, once its output is archived
-    Delete(JobArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct SubmitArgs {
-    #[command(flatten)]
-    pub client: ClientArgs,
-    /// The job document, YAML or JSON; - reads standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub file: PathBuf,
-    /// Fill a placeholder of the document
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
-    pub set: Vec<(String, String)>,
-    /// Only check it, and tell what would be submitted
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Print its output until it ends; the exit code is 0 if it succeeded
-    #[arg(long, conflicts_with = "dry_run")]
-    pub follow: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct JobsArgs {
-    #[command(flatten)]
-    pub client: ClientArgs,
-    /// Only jobs in these phases
-    #[arg(long, value_name = "PHASE", value_delimiter = ',')]
-    pub phase: Vec<String>,
-    #[arg(long)]
-    pub team: Option<String>,
-    #[arg(long)]
-    pub cluster: Option<String>,
-    /// Only jobs of this user
-    #[arg(long)]
-    pub owner: Option<String>,
-    /// Only jobs with this label
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
-    pub label: Vec<(String, String)>,
-    /// Only jobs whose name has this in it
-    #[arg(long)]
-    pub text: Option<String>,
-    /// At most so many, the newest first
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub limit: u32,
-}
-
-#[derive(Debug, Args)]
-pub struct JobArgs {
-    #[command(flatten)]
-    pub client: ClientArgs,
-    /// The job's id, or a name that only one job has
-    pub job: String,
-}
-
-#[derive(Debug, Args)]
-pub struct LogsArgs {
-    #[command(flatten)]
-    pub client: ClientArgs,
-    /// The job's id, or a name that only one job has
-    pub job: String,
-    /// Go on as long as the job does
-    #[arg(short, long)]
-    pub follow: bool,
-    /// Only this replica, as in worker/0 [default: all, merged by time]
-    #[arg(long, value_name = "ROLE/INDEX")]
-    pub replica: Option<String>,
-    /// This attempt [default: the last]
-    #[arg(long, value_name = "N")]
-    pub attempt: Option<u32>,
-    /// Only the last so many lines
-    #[arg(long, value_name = "LINES")]
-    pub tail: Option<u64>,
-    /// Only lines with this in them
-    #[arg(long, value_name = "TEXT")]
-    pub grep: Option<String>,
-}
-
-impl ClientCommand {
-    pub fn client(&self) -> &ClientArgs {
-        match self {
-            Self::Submit(args) => &args.client,
-            Self::Jobs(args) => &args.client,
-            Self::Logs(args) => &args.client,
-            Self::Job(args)
-            | Self::Why(args)
-            | Self::Cancel(args)
-            | Self::Suspend(args)
-            | Self::Resume(args)
-            | Self::Rerun(args)
-            | Self::Delete(args) => &args.client,
-        }
-    }
-}
-
-fn assignment(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("it has the form NAME=VALUE".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Trainyard: an open control plane for training clusters and jobs. One binary, one Postgres.
 
 pub mod actions;
+pub mod app;
 pub mod backup;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod db;
 pub mod doctor;
+pub mod examples;
 pub mod hub;
 pub mod keys;
 pub mod logs;
@@ -17,4 +20,5 @@ pub mod private_file;
 pub mod runtimes;
 pub mod shim;
 pub mod telemetry;
+pub mod web;
 pub mod worker;

@@ -7,8 +7,10 @@ use std::{
 
 use clap::Parser;
 use trainyard::{
+    app::{self, AppError},
     backup::{self, BackupError},
-    cli::{BackupArgs, Cli, ClientCommand, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
+    cli::{BackupArgs, Cli, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
+    client::{self, ClientCommand},
     config::{self, Config, ConfigError, Database, Environment, Output, ServerArgs},
     db::Db,
     doctor,
@@ -43,6 +45,8 @@ enum Failure {
     Backup(#[from] BackupError),
     #[error("the schema can't be brought up to date: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
+    #[error(transparent)]
+    App(#[from] AppError),
     #[error("{0}")]
     Output(#[from] io::Error),
     #[error("`trainyard {0}` is not in this build")]
@@ -78,25 +82,22 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     }
 }
 
-// The commands whose rooms are not built yet. Each is to call its room and nothing else.
-
 fn up(args: UpArgs) -> Result<ExitCode, Failure> {
-    settle(&args.settings)?;
-    Err(Failure::NotInThisBuild("up"))
+    let config = settle(&args.settings)?;
+    run_app(app::up(config, args.examples))
 }
 
 fn serve(args: ServerArgs) -> Result<ExitCode, Failure> {
-    settle(&args)?;
-    Err(Failure::NotInThisBuild("serve"))
+    run_app(app::serve(settle(&args)?))
 }
 
 fn work(args: ServerArgs) -> Result<ExitCode, Failure> {
-    settle(&args)?;
-    Err(Failure::NotInThisBuild("work"))
+    run_app(app::work(settle(&args)?))
 }
 
 fn openapi() -> Result<ExitCode, Failure> {
-    Err(Failure::NotInThisBuild("openapi"))
+    print(&(trainyard::web::openapi().to_pretty_json().map_err(io::Error::other)? + "\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
@@ -105,12 +106,21 @@ fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
 }
 
 fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
-    command.client().resolve(&Environment::read())?;
-    Err(Failure::NotInThisBuild("submit and its like"))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(client::run(command, &Environment::read())))
 }
 
 fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    Ok(trainyard::shim::run(args.into_iter()))
+    Ok(trainyard::shim::run(args))
+}
+
+/// The program as a server: on all cores, until it is told to stop.
+fn run_app(app: impl Future<Output = Result<(), AppError>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(app)?;
+    // What is left are waits on other processes and reads that nobody waits for.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
 }
 
 // The commands of this house.

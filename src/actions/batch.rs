@@ -89,7 +89,15 @@ fn apart(batch: &mut Vec<Pending>) -> Vec<Pending> {
     for pending in batch.drain(..) {
         let key = pending.job.key.as_ref();
         // Another body under the same key meets the same row, so the digest does not count.
-        let key = key.map(|key| (pending.job.owner, Key { digest: [0; 32], ..key.clone() }));
+        let key = key.map(|key| {
+            (
+                pending.job.owner,
+                Key {
+                    digest: [0; 32],
+                    ..key.clone()
+                },
+            )
+        });
         if key.is_none_or(|key| seen.insert(key)) {
             now.push(pending);
         } else {
@@ -135,10 +143,18 @@ async fn answer(db: &Db, wake: &Waker, pending: Pending, written: bool, now: Dat
     let result = match &pending.job.key {
         _ if written => {
             wake.subject(pending.job.id.0);
-            Ok(Created { job: pending.job.id, at: now, again: false })
+            Ok(Created {
+                job: pending.job.id,
+                at: now,
+                again: false,
+            })
         }
         Some(key) => match jobs_create::replay(db, pending.job.owner, key).await {
-            Ok(Replay::Same { job, created_at }) => Ok(Created { job, at: created_at, again: true }),
+            Ok(Replay::Same { job, created_at }) => Ok(Created {
+                job,
+                at: created_at,
+                again: true,
+            }),
             Ok(Replay::Other) => Err(Refusal::KeyReused),
             Err(error) => Err(error.into()),
         },

@@ -42,7 +42,15 @@ pub async fn first_start(db: &Db, now: DateTime<Utc>) -> Result<Welcome, DbError
     users::insert(&mut tx, user, "Admin", true, now).await?;
     users::add_identity(&mut tx, user, "local", FIRST, now).await?;
     let team = first_start::team(&mut tx, TeamId(Uuid::now_v7()), FIRST_TEAM, user, now).await?;
-    write(&mut tx, "installation.start", "user", user.0, json!({ "team": team }), now).await?;
+    write(
+        &mut tx,
+        "installation.start",
+        "user",
+        user.0,
+        json!({ "team": team }),
+        now,
+    )
+    .await?;
     tx.commit().await?;
     Ok(Welcome {
         installation,
@@ -75,7 +83,15 @@ pub async fn local_token(
     };
     let mut tx = db.begin().await?;
     tokens::insert(&mut tx, &token, now).await?;
-    write(&mut tx, "token.create", "token", id.0, json!({ "name": token.name, "role": "admin" }), now).await?;
+    write(
+        &mut tx,
+        "token.create",
+        "token",
+        id.0,
+        json!({ "name": token.name, "role": "admin" }),
+        now,
+    )
+    .await?;
     tx.commit().await?;
     Ok(Some(secret.shown))
 }

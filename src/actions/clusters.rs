@@ -39,7 +39,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         grants::put(&mut tx, cluster, team, &terms, now).await?;
         let detail = json!({ "team": team, "level": terms.level, "namespace": terms.namespace, "queue": terms.queue });
-        audit::write(&mut tx, ask.entry("grant.put", "cluster", cluster.0, Some(team), detail), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("grant.put", "cluster", cluster.0, Some(team), detail),
+            now,
+        )
+        .await?;
         // Jobs of the team may fit somewhere now.
         tasks::poke(&mut tx, TaskKind::Place, self.installation().await?, None, now).await?;
         tasks::poke(&mut tx, TaskKind::Queue, cluster.0, None, now).await?;
@@ -56,7 +61,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         found("grant", team, grants::remove(&mut tx, cluster, team).await)?;
         let detail = json!({ "team": team });
-        audit::write(&mut tx, ask.entry("grant.remove", "cluster", cluster.0, Some(team), detail), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("grant.remove", "cluster", cluster.0, Some(team), detail),
+            now,
+        )
+        .await?;
         tasks::poke(&mut tx, TaskKind::Queue, cluster.0, None, now).await?;
         tx.commit().await.map_err(DbError::from)?;
         self.wake.subject(cluster.0);
@@ -92,7 +102,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         let machine = checks::insert(&mut tx, &new, now).await?;
         tasks::poke(&mut tx, TaskKind::Check, id.0, machine.as_deref(), now).await?;
-        audit::write(&mut tx, ask.entry("check.ask", "check", id.0, None, json!({ "kind": kind })), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("check.ask", "check", id.0, None, json!({ "kind": kind })),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         self.wake.subject(id.0);
         Ok(checks::get(&self.db, None, id).await?)

@@ -6,7 +6,6 @@ use data_encoding::HEXLOWER;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use trainyard_core::model::{TeamId, TeamRole};
-use uuid::Uuid;
 
 use super::{Actions, Ask, FieldFault, Refusal};
 use crate::db::{
@@ -29,7 +28,12 @@ impl Actions {
         let new = code_uploads::insert(&mut tx, team, &digest, data, ask.caller.actor.user, now).await?;
         if new {
             let detail = json!({ "digest": digest, "bytes": data.len() });
-            audit::write(&mut tx, ask.entry("code.upload", "team", team.0, Some(team), detail), now).await?;
+            audit::write(
+                &mut tx,
+                ask.entry("code.upload", "team", team.0, Some(team), detail),
+                now,
+            )
+            .await?;
         }
         tx.commit().await.map_err(DbError::from)?;
         Ok((code_uploads::about(&self.db, team, &digest).await?, new))
@@ -39,15 +43,15 @@ impl Actions {
 /// Walks the whole archive, so that what a job later unpacks holds no surprise.
 fn check(data: &[u8]) -> Result<(), Refusal> {
     let wrong = |message: String| {
-        Refusal::fault(
-            FieldFault::new("", "wrong_form", message).hint("make it with: tar -cf code.tar -C <folder> ."),
-        )
+        Refusal::fault(FieldFault::new("", "wrong_form", message).hint("make it with: tar -cf code.tar -C <folder> ."))
     };
     if data.len() > MAX_BYTES {
         return Err(Refusal::TooLarge { limit: MAX_BYTES });
     }
     let mut archive = tar::Archive::new(data);
-    let entries = archive.entries().map_err(|error| wrong(format!("it is no tar archive: {error}")))?;
+    let entries = archive
+        .entries()
+        .map_err(|error| wrong(format!("it is no tar archive: {error}")))?;
     let mut count = 0usize;
     for entry in entries {
         let mut entry = entry.map_err(|error| wrong(format!("it is no whole tar archive: {error}")))?;
@@ -57,13 +61,21 @@ fn check(data: &[u8]) -> Result<(), Refusal> {
         }
         let kind = entry.header().entry_type();
         if !(kind.is_file() || kind.is_dir() || kind.is_pax_global_extensions() || kind.is_symlink()) {
-            return Err(wrong("it holds something that is no file, folder or link inside it".into()));
+            return Err(wrong(
+                "it holds something that is no file, folder or link inside it".into(),
+            ));
         }
-        let path = entry.path().map_err(|error| wrong(format!("an entry's name can't be read: {error}")))?.into_owned();
+        let path = entry
+            .path()
+            .map_err(|error| wrong(format!("an entry's name can't be read: {error}")))?
+            .into_owned();
         let inside = |path: &std::path::Path| {
-            path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+            path.components()
+                .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
         };
-        let link = entry.link_name().map_err(|error| wrong(format!("a link can't be read: {error}")))?;
+        let link = entry
+            .link_name()
+            .map_err(|error| wrong(format!("a link can't be read: {error}")))?;
         if !inside(&path) || link.is_some_and(|link| !inside(&link)) {
             return Err(Refusal::fault(
                 FieldFault::new("", "wrong_form", "an entry leads out of the archive's folder")

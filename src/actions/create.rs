@@ -48,10 +48,16 @@ const MESSAGE: &str = "Submitted; no worker has looked at it yet";
 impl Actions {
     /// Stores a new job, and pokes whoever places or admits it.
     pub async fn create_job(&self, ask: Ask<'_>, submission: Submission<'_>) -> Result<Submitted, Refusal> {
-        let plan = self.check_submission(ask.caller, submission.text, submission.format).await?;
+        let plan = self
+            .check_submission(ask.caller, submission.text, submission.format)
+            .await?;
         let origin = match submission.clone_of {
             Some(job) => {
-                found("job", job, jobs_read::home(&self.db, &ask.caller.actor.scope(), job).await)?;
+                found(
+                    "job",
+                    job,
+                    jobs_read::home(&self.db, &ask.caller.actor.scope(), job).await,
+                )?;
                 Some(Origin { how: "clone", job })
             }
             None => None,
@@ -59,20 +65,32 @@ impl Actions {
         let key = submission.key.map(|key| Key {
             route: CREATE,
             key: key.to_owned(),
-            digest: digest(&[submission.text.as_bytes(), format!("{:?} {:?}", submission.format, submission.clone_of).as_bytes()]),
+            digest: digest(&[
+                submission.text.as_bytes(),
+                format!("{:?} {:?}", submission.format, submission.clone_of).as_bytes(),
+            ]),
         });
         self.store(ask, plan, origin, key).await
     }
 
     /// Everything that creating checks, and nothing written. Answers the clean document, defaults filled in.
     pub async fn dry_run_job(&self, ask: Ask<'_>, submission: Submission<'_>) -> Result<JobDocument, Refusal> {
-        Ok(self.check_submission(ask.caller, submission.text, submission.format).await?.document)
+        Ok(self
+            .check_submission(ask.caller, submission.text, submission.format)
+            .await?
+            .document)
     }
 
     /// The same document again, as a new job of the caller in the same team.
     pub async fn rerun_job(&self, ask: Ask<'_>, job: JobId, key: Option<&str>) -> Result<Submitted, Refusal> {
-        let before = found("job", job, jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await)?;
-        let plan = self.check_submission(ask.caller, before.document.get(), Some(Format::Json)).await?;
+        let before = found(
+            "job",
+            job,
+            jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await,
+        )?;
+        let plan = self
+            .check_submission(ask.caller, before.document.get(), Some(Format::Json))
+            .await?;
         let key = key.map(|key| Key {
             route: RERUN,
             key: key.to_owned(),
@@ -81,12 +99,7 @@ impl Actions {
         self.store(ask, plan, Some(Origin { how: "rerun", job }), key).await
     }
 
-    async fn check_submission(
-        &self,
-        caller: &Caller,
-        text: &str,
-        format: Option<Format>,
-    ) -> Result<Plan, Refusal> {
+    async fn check_submission(&self, caller: &Caller, text: &str, format: Option<Format>) -> Result<Plan, Refusal> {
         let faults = |faults: Vec<_>| Refusal::Faults(faults.into_iter().map(FieldFault::from).collect());
         let mut document = check_job(text, format).map_err(faults)?;
         let (team, team_name) = self.team_for(caller, document.team.as_deref()).await?;
@@ -115,8 +128,12 @@ impl Actions {
                     needs: "the role member in some team".into(),
                 }),
                 (Some(_), Some(_)) => Err(Refusal::fault(
-                    FieldFault::new("team", "missing_field", "you may submit to several teams, so the document has to name one")
-                        .hint(format!("one of: {}", names(caller))),
+                    FieldFault::new(
+                        "team",
+                        "missing_field",
+                        "you may submit to several teams, so the document has to name one",
+                    )
+                    .hint(format!("one of: {}", names(caller))),
                 )),
             };
         };
@@ -145,8 +162,7 @@ impl Actions {
         }
         let wanted: BTreeSet<String> = secrets.iter().map(|(_, secret)| secret.name.clone()).collect();
         let wanted: Vec<String> = wanted.into_iter().collect();
-        let references =
-            jobs_create::references(&self.db, team, document.cluster.as_deref(), &wanted, code).await?;
+        let references = jobs_create::references(&self.db, team, document.cluster.as_deref(), &wanted, code).await?;
         let mut faults = Vec::new();
         if let Some(name) = &document.cluster
             && !(references.cluster.is_some() && references.granted)
@@ -156,21 +172,31 @@ impl Actions {
                 false => format!("team {team_name} may use: {}", references.usable.join(", ")),
             };
             faults.push(
-                FieldFault::new("cluster", "unknown_cluster", format!("team {team_name} has no cluster of that name"))
-                    .value(name)
-                    .hint(hint),
+                FieldFault::new(
+                    "cluster",
+                    "unknown_cluster",
+                    format!("team {team_name} has no cluster of that name"),
+                )
+                .value(name)
+                .hint(hint),
             );
         }
         for (path, secret) in secrets {
             let fault = match references.secrets.get(&secret.name) {
-                None => FieldFault::new(format!("{path}.name"), "unknown_secret", format!("team {team_name} has no secret of that name"))
-                    .value(&secret.name)
-                    .hint(format!("put it first: PUT /api/v1/secrets/{}", secret.name)),
-                Some(keys) if !keys.contains(&secret.key) => {
-                    FieldFault::new(format!("{path}.key"), "unknown_key", format!("the secret {} has no such key", secret.name))
-                        .value(&secret.key)
-                        .hint(format!("it has: {}", keys.join(", ")))
-                }
+                None => FieldFault::new(
+                    format!("{path}.name"),
+                    "unknown_secret",
+                    format!("team {team_name} has no secret of that name"),
+                )
+                .value(&secret.name)
+                .hint(format!("put it first: PUT /api/v1/secrets/{}", secret.name)),
+                Some(keys) if !keys.contains(&secret.key) => FieldFault::new(
+                    format!("{path}.key"),
+                    "unknown_key",
+                    format!("the secret {} has no such key", secret.name),
+                )
+                .value(&secret.key)
+                .hint(format!("it has: {}", keys.join(", "))),
                 Some(_) => continue,
             };
             faults.push(fault);
@@ -179,12 +205,20 @@ impl Actions {
             && !references.code
         {
             faults.push(
-                FieldFault::new("code.upload", "unknown_code", format!("team {team_name} has uploaded no such archive"))
-                    .value(digest)
-                    .hint("upload it first: POST /api/v1/code"),
+                FieldFault::new(
+                    "code.upload",
+                    "unknown_code",
+                    format!("team {team_name} has uploaded no such archive"),
+                )
+                .value(digest)
+                .hint("upload it first: POST /api/v1/code"),
             );
         }
-        if faults.is_empty() { Ok(references) } else { Err(Refusal::Faults(faults)) }
+        if faults.is_empty() {
+            Ok(references)
+        } else {
+            Err(Refusal::Faults(faults))
+        }
     }
 
     async fn store(
@@ -197,11 +231,13 @@ impl Actions {
         let installation = self.installation().await?;
         let caller = ask.caller;
         // Types that were read from JSON can be written as JSON.
-        let raw = RawValue::from_string(serde_json::to_string(&plan.document).unwrap_or_default())
-            .map_err(|error| crate::db::DbError::Inconsistent {
-                table: "jobs",
-                key: plan.document.name.clone(),
-                what: error.to_string(),
+        let raw =
+            RawValue::from_string(serde_json::to_string(&plan.document).unwrap_or_default()).map_err(|error| {
+                crate::db::DbError::Inconsistent {
+                    table: "jobs",
+                    key: plan.document.name.clone(),
+                    what: error.to_string(),
+                }
             })?;
         let sums = Sums::of(&plan.document);
         let event_message = match origin {
@@ -228,7 +264,10 @@ impl Actions {
             cpu_milli: sums.cpu_milli,
             memory_bytes: sums.memory_bytes,
             gpus: sums.gpus,
-            total_steps: document.metrics.total_steps.map(|steps| i64::try_from(steps).unwrap_or(i64::MAX)),
+            total_steps: document
+                .metrics
+                .total_steps
+                .map(|steps| i64::try_from(steps).unwrap_or(i64::MAX)),
             origin,
             reason: REASON,
             message: MESSAGE.to_owned(),
@@ -254,14 +293,7 @@ struct Plan {
 }
 
 /// A job as it is right after it was stored. A repeated request gets this again, whatever became of the job since.
-fn fresh(
-    id: JobId,
-    at: DateTime<Utc>,
-    plan: &Plan,
-    sums: Sums,
-    caller: &Caller,
-    origin: Option<Origin>,
-) -> Job {
+fn fresh(id: JobId, at: DateTime<Utc>, plan: &Plan, sums: Sums, caller: &Caller, origin: Option<Origin>) -> Job {
     let document = &plan.document;
     Job {
         id,
@@ -280,7 +312,10 @@ fn fresh(
         priority: document.priority,
         queue: document.queue.clone(),
         cluster_wanted: document.cluster.clone(),
-        cluster: plan.cluster.zip(document.cluster.clone()).map(|(id, name)| ClusterRef { id, name }),
+        cluster: plan
+            .cluster
+            .zip(document.cluster.clone())
+            .map(|(id, name)| ClusterRef { id, name }),
         replicas: sums.replicas,
         cpu_milli: sums.cpu_milli,
         memory_bytes: sums.memory_bytes,
@@ -290,9 +325,16 @@ fn fresh(
         attempt: 0,
         step: None,
         step_at: None,
-        total_steps: document.metrics.total_steps.map(|steps| i64::try_from(steps).unwrap_or(i64::MAX)),
+        total_steps: document
+            .metrics
+            .total_steps
+            .map(|steps| i64::try_from(steps).unwrap_or(i64::MAX)),
         origin: origin.map(|origin| JobOrigin {
-            how: if origin.how == "rerun" { OriginKind::Rerun } else { OriginKind::Clone },
+            how: if origin.how == "rerun" {
+                OriginKind::Rerun
+            } else {
+                OriginKind::Clone
+            },
             job: origin.job,
         }),
         created_at: at,
@@ -336,7 +378,7 @@ impl Sums {
 }
 
 /// Every `secretRef` of the document with its path.
-fn secret_refs(document: &JobDocument) -> Vec<(String, &SecretRef)> {
+pub(crate) fn secret_refs(document: &JobDocument) -> Vec<(String, &SecretRef)> {
     fn of<'d>(prefix: String, name: &str, value: &'d EnvValue) -> Option<(String, &'d SecretRef)> {
         match value {
             EnvValue::Secret { secret_ref } => Some((format!("{prefix}env.{name}.secretRef"), secret_ref)),
@@ -352,7 +394,11 @@ fn secret_refs(document: &JobDocument) -> Vec<(String, &SecretRef)> {
 
 fn names(caller: &Caller) -> String {
     let names: Vec<&str> = caller.team_names.values().map(String::as_str).collect();
-    if names.is_empty() { "none".into() } else { names.join(", ") }
+    if names.is_empty() {
+        "none".into()
+    } else {
+        names.join(", ")
+    }
 }
 
 /// One digest over several parts; lengths keep them apart.

@@ -93,7 +93,14 @@ impl Actions {
 
 impl Ask<'_> {
     /// The audit line of a deed.
-    fn entry<'a>(&'a self, action: &'a str, kind: &'a str, subject: Uuid, team: Option<TeamId>, detail: Value) -> audit::NewEntry<'a> {
+    fn entry<'a>(
+        &'a self,
+        action: &'a str,
+        kind: &'a str,
+        subject: Uuid,
+        team: Option<TeamId>,
+        detail: Value,
+    ) -> audit::NewEntry<'a> {
         audit::NewEntry {
             id: AuditId(Uuid::now_v7()),
             actor: Some(self.caller.actor.user),

@@ -58,7 +58,12 @@ impl Actions {
             }
             other => other?,
         }
-        audit::write(&mut tx, ask.entry("team.create", "team", id.0, Some(id), json!({ "name": name })), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("team.create", "team", id.0, Some(id), json!({ "name": name })),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         Ok(teams::get(&self.db, &ask.caller.actor.scope(), id).await?)
     }
@@ -77,7 +82,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         teams::put_member(&mut tx, team, user, role, now).await?;
         let detail = json!({ "user": user, "role": role });
-        audit::write(&mut tx, ask.entry("team.member", "team", team.0, Some(team), detail), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("team.member", "team", team.0, Some(team), detail),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         self.wake.access();
         let members = teams::members(&self.db, &ask.caller.actor.scope(), team).await?;
@@ -90,7 +100,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         found("member", user, teams::remove_member(&mut tx, team, user).await)?;
         let detail = json!({ "user": user });
-        audit::write(&mut tx, ask.entry("team.member.remove", "team", team.0, Some(team), detail), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("team.member.remove", "team", team.0, Some(team), detail),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         self.wake.access();
         Ok(())
@@ -98,7 +113,11 @@ impl Actions {
 
     /// The team, if the caller may see it and owns it.
     async fn owner_of(&self, ask: Ask<'_>, team: TeamId) -> Result<Team, Refusal> {
-        let found_team = found("team", team, teams::get(&self.db, &ask.caller.actor.scope(), team).await)?;
+        let found_team = found(
+            "team",
+            team,
+            teams::get(&self.db, &ask.caller.actor.scope(), team).await,
+        )?;
         if ask.caller.actor.may(team, TeamRole::Owner) {
             Ok(found_team)
         } else {
@@ -114,9 +133,13 @@ fn check_person(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::fault(
-        FieldFault::new("name", "wrong_form", "a name has 1 to 128 characters, none of them a control character")
-            .value(name)
-            .hint("spaces go between words only"),
+        FieldFault::new(
+            "name",
+            "wrong_form",
+            "a name has 1 to 128 characters, none of them a control character",
+        )
+        .value(name)
+        .hint("spaces go between words only"),
     ))
 }
 
@@ -132,8 +155,12 @@ pub(super) fn check_name(path: &str, name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::fault(
-        FieldFault::new(path, "wrong_form", "a name has 1 to 63 lower-case letters, digits and dashes, no dash at an end")
-            .value(name)
-            .hint("for example vision-research"),
+        FieldFault::new(
+            path,
+            "wrong_form",
+            "a name has 1 to 63 lower-case letters, digits and dashes, no dash at an end",
+        )
+        .value(name)
+        .hint("for example vision-research"),
     ))
 }

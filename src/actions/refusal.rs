@@ -131,7 +131,9 @@ impl FieldFault {
 impl From<Fault> for FieldFault {
     fn from(fault: Fault) -> Self {
         // A code is a unit variant, so it is written as one word.
-        let code = serde_json::to_value(fault.code).ok().and_then(|word| word.as_str().map(str::to_owned));
+        let code = serde_json::to_value(fault.code)
+            .ok()
+            .and_then(|word| word.as_str().map(str::to_owned));
         Self {
             path: fault.path,
             line: fault.line,

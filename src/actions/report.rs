@@ -69,7 +69,12 @@ impl Actions {
             events::append(&mut tx, Subject::Job(job), event, now).await?;
             if !matches!(ask.caller.via, Via::Job(_)) {
                 let detail = json!({ "step": step });
-                audit::write(&mut tx, ask.entry("job.checkpoint", "job", job.0, Some(home.team), detail), now).await?;
+                audit::write(
+                    &mut tx,
+                    ask.entry("job.checkpoint", "job", job.0, Some(home.team), detail),
+                    now,
+                )
+                .await?;
             }
         }
         tx.commit().await.map_err(DbError::from)?;
@@ -124,7 +129,11 @@ impl Actions {
 
     /// The job, if the caller may report about it and it has an attempt to report about.
     async fn reporter(&self, ask: Ask<'_>, job: JobId) -> Result<Home, Refusal> {
-        let home = found("job", job, jobs_read::home(&self.db, &ask.caller.actor.scope(), job).await)?;
+        let home = found(
+            "job",
+            job,
+            jobs_read::home(&self.db, &ask.caller.actor.scope(), job).await,
+        )?;
         let own = matches!(ask.caller.via, Via::Job(own) if own == job);
         if !own && !ask.caller.actor.may(home.team, TeamRole::Member) {
             return Err(Refusal::Forbidden {
@@ -144,31 +153,55 @@ impl Actions {
 fn check(points: &[NewPoint]) -> Result<(), Refusal> {
     if points.is_empty() || points.len() > MAX_POINTS {
         return Err(Refusal::fault(
-            FieldFault::new("points", "out_of_range", format!("a request carries 1 to {MAX_POINTS} points"))
-                .value(points.len().to_string())
-                .hint("send them in several requests"),
+            FieldFault::new(
+                "points",
+                "out_of_range",
+                format!("a request carries 1 to {MAX_POINTS} points"),
+            )
+            .value(points.len().to_string())
+            .hint("send them in several requests"),
         ));
     }
     let mut faults = Vec::new();
     for (index, point) in points.iter().enumerate() {
         if point.series.is_empty() || point.series.len() > 64 || point.series.chars().any(char::is_control) {
             faults.push(
-                FieldFault::new(format!("points[{index}].series"), "wrong_form", "a series' name has 1 to 64 bytes")
-                    .value(&point.series),
+                FieldFault::new(
+                    format!("points[{index}].series"),
+                    "wrong_form",
+                    "a series' name has 1 to 64 bytes",
+                )
+                .value(&point.series),
             );
         }
         if !point.value.is_finite() {
-            faults.push(FieldFault::new(format!("points[{index}].value"), "wrong_form", "a value is a finite number"));
+            faults.push(FieldFault::new(
+                format!("points[{index}].value"),
+                "wrong_form",
+                "a value is a finite number",
+            ));
         }
         if point.step.is_some_and(|step| step < 0) {
-            faults.push(FieldFault::new(format!("points[{index}].step"), "out_of_range", "a step is 0 or more"));
+            faults.push(FieldFault::new(
+                format!("points[{index}].step"),
+                "out_of_range",
+                "a step is 0 or more",
+            ));
         }
         if point.at.is_some_and(|at| !(0..=253_402_300_799_999).contains(&at)) {
-            faults.push(FieldFault::new(format!("points[{index}].at"), "out_of_range", "a time lies between 1970 and 9999"));
+            faults.push(FieldFault::new(
+                format!("points[{index}].at"),
+                "out_of_range",
+                "a time lies between 1970 and 9999",
+            ));
         }
         if faults.len() >= 20 {
             break;
         }
     }
-    if faults.is_empty() { Ok(()) } else { Err(Refusal::Faults(faults)) }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::Faults(faults))
+    }
 }

@@ -31,11 +31,16 @@ impl Actions {
         check(values)?;
         let now = self.now();
         let id = SecretId(Uuid::now_v7());
-        let plain: BTreeMap<&str, &str> =
-            values.iter().map(|(key, value)| (key.as_str(), value.expose_secret())).collect();
+        let plain: BTreeMap<&str, &str> = values
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.expose_secret()))
+            .collect();
         // A map of texts is always JSON.
         let plain: SecretString = serde_json::to_string(&plain).unwrap_or_default().into();
-        let sealed = self.keys.ring().encrypt(id.0, plain.expose_secret().as_bytes(), &mut rand::rng())?;
+        let sealed = self
+            .keys
+            .ring()
+            .encrypt(id.0, plain.expose_secret().as_bytes(), &mut rand::rng())?;
         let new = NewVersion {
             id,
             team,
@@ -47,7 +52,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         let version = secrets::put(&mut tx, &new, now).await?;
         let detail = json!({ "name": name, "version": version, "keys": new.keys });
-        audit::write(&mut tx, ask.entry("secret.put", "secret", id.0, Some(team), detail), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("secret.put", "secret", id.0, Some(team), detail),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         Ok(Secret {
             name: name.to_owned(),
@@ -64,14 +74,23 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         found("secret", name, secrets::delete(&mut tx, team, name, now).await)?;
         let detail = json!({ "name": name });
-        audit::write(&mut tx, ask.entry("secret.delete", "team", team.0, Some(team), detail), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("secret.delete", "team", team.0, Some(team), detail),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         Ok(())
     }
 
     /// The team, if the caller may see it and has the role in it.
     pub(crate) async fn may_in(&self, ask: Ask<'_>, team: TeamId, role: TeamRole) -> Result<Team, Refusal> {
-        let known = found("team", team, teams::get(&self.db, &ask.caller.actor.scope(), team).await)?;
+        let known = found(
+            "team",
+            team,
+            teams::get(&self.db, &ask.caller.actor.scope(), team).await,
+        )?;
         if ask.caller.actor.may(team, role) {
             Ok(known)
         } else {
@@ -91,23 +110,41 @@ fn check(values: &BTreeMap<String, SecretString>) -> Result<(), Refusal> {
     }
     for key in values.keys() {
         let fits = (1..=253).contains(&key.len())
-            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+            && key
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
         if !fits {
             faults.push(
-                FieldFault::new(format!("values.{key}"), "wrong_form", "a key has 1 to 253 letters, digits, '-', '_' and '.'")
-                    .value(key),
+                FieldFault::new(
+                    format!("values.{key}"),
+                    "wrong_form",
+                    "a key has 1 to 253 letters, digits, '-', '_' and '.'",
+                )
+                .value(key),
             );
         }
     }
     let bytes: usize = values.values().map(|value| value.expose_secret().len()).sum();
     if bytes > MAX_BYTES {
         faults.push(
-            FieldFault::new("values", "too_large", format!("the values of a secret have at most {MAX_BYTES} bytes together"))
-                .value(bytes.to_string()),
+            FieldFault::new(
+                "values",
+                "too_large",
+                format!("the values of a secret have at most {MAX_BYTES} bytes together"),
+            )
+            .value(bytes.to_string()),
         );
     }
     if values.values().any(|value| value.expose_secret().contains('\0')) {
-        faults.push(FieldFault::new("values", "wrong_form", "a value can't contain a NUL byte, since no environment can"));
+        faults.push(FieldFault::new(
+            "values",
+            "wrong_form",
+            "a value can't contain a NUL byte, since no environment can",
+        ));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Refusal::Faults(faults)) }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::Faults(faults))
+    }
 }

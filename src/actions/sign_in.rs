@@ -89,7 +89,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         sessions::close(&mut tx, &hash(cookie)).await?;
         let user = ask.caller.actor.user;
-        crate::db::audit::write(&mut tx, ask.entry("session.close", "user", user.0, None, json!({})), now).await?;
+        crate::db::audit::write(
+            &mut tx,
+            ask.entry("session.close", "user", user.0, None, json!({})),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         self.wake.access();
         Ok(())

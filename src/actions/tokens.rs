@@ -108,7 +108,11 @@ impl Actions {
             ask.admin()?;
         } else if let Some(team) = wish.team {
             let role: TeamRole = wish.role.parse().unwrap_or(TeamRole::Owner);
-            let known = found("team", team, teams::get(&self.db, &ask.caller.actor.scope(), team).await)?;
+            let known = found(
+                "team",
+                team,
+                teams::get(&self.db, &ask.caller.actor.scope(), team).await,
+            )?;
             if !ask.caller.actor.may(team, role) {
                 return Err(Refusal::role(role, &known.name));
             }
@@ -127,7 +131,12 @@ impl Actions {
         let mut tx = self.db.begin().await?;
         tokens::insert(&mut tx, &new, now).await?;
         let detail = json!({ "name": wish.name, "role": wish.role, "expires_at": expires_at });
-        audit::write(&mut tx, ask.entry("token.create", "token", id.0, wish.team, detail), now).await?;
+        audit::write(
+            &mut tx,
+            ask.entry("token.create", "token", id.0, wish.team, detail),
+            now,
+        )
+        .await?;
         tx.commit().await.map_err(DbError::from)?;
         Ok(MadeToken {
             id,
@@ -153,33 +162,53 @@ impl Actions {
 }
 
 fn rank(role: &str) -> Option<u8> {
-    ["viewer", "member", "owner", "admin"].iter().position(|known| *known == role).map(|place| place as u8)
+    ["viewer", "member", "owner", "admin"]
+        .iter()
+        .position(|known| *known == role)
+        .map(|place| place as u8)
 }
 
 fn check(wish: &TokenWish, now: DateTime<Utc>) -> Result<(), Refusal> {
     let mut faults = Vec::new();
     if !(1..=128).contains(&wish.name.chars().count()) || wish.name.chars().any(char::is_control) {
         faults.push(
-            FieldFault::new("name", "wrong_form", "a token's name has 1 to 128 characters, none a control character")
-                .value(&wish.name)
-                .hint("say what uses it, for example nightly-evaluation"),
+            FieldFault::new(
+                "name",
+                "wrong_form",
+                "a token's name has 1 to 128 characters, none a control character",
+            )
+            .value(&wish.name)
+            .hint("say what uses it, for example nightly-evaluation"),
         );
     }
     if rank(&wish.role).is_none() {
         faults.push(
-            FieldFault::new("role", "unknown_word", "a token's role is viewer, member, owner or admin").value(&wish.role),
+            FieldFault::new(
+                "role",
+                "unknown_word",
+                "a token's role is viewer, member, owner or admin",
+            )
+            .value(&wish.role),
         );
     }
     if wish.role == "admin" && wish.team.is_some() {
         faults.push(
-            FieldFault::new("team", "conflict", "a token with the role admin reaches everything, so it has no team")
-                .hint("leave the team out, or ask for the role owner"),
+            FieldFault::new(
+                "team",
+                "conflict",
+                "a token with the role admin reaches everything, so it has no team",
+            )
+            .hint("leave the team out, or ask for the role owner"),
         );
     }
     if let Some(at) = wish.expires_at.filter(|at| *at <= now) {
         faults.push(FieldFault::new("expires_at", "out_of_range", "that time has passed").value(at.to_rfc3339()));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Refusal::Faults(faults)) }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::Faults(faults))
+    }
 }
 
 /// The row that job tokens are sealed for. Secrets are sealed for their own rows, so neither passes for the other.

@@ -86,7 +86,11 @@ impl Actions {
             }
         }
         self.wake.subject(job.0);
-        found("job", job, jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await)
+        found(
+            "job",
+            job,
+            jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await,
+        )
     }
 
     async fn try_wish(&self, ask: Ask<'_>, job: JobId, verb: Verb, if_match: Option<&str>) -> Result<(), Refusal> {
@@ -101,7 +105,8 @@ impl Actions {
             }
             let message = format!("{} asked to {} it", ask.caller.actor.name, verb.word());
             let data = json!({ "from": wish.wanted, "to": verb.wanted(), "verb": verb.word() });
-            self.tell(&mut tx, ask, &wish, ("job.wanted", verb.audit()), &message, data).await?;
+            self.tell(&mut tx, ask, &wish, ("job.wanted", verb.audit()), &message, data)
+                .await?;
         }
         tx.commit().await.map_err(DbError::from)?;
         Ok(())
@@ -134,23 +139,25 @@ impl Actions {
                 Some(cluster) => tasks::poke(&mut tx, TaskKind::Queue, cluster.0, None, now).await?,
                 None => tasks::poke(&mut tx, TaskKind::Place, self.installation().await?, None, now).await?,
             }
-            let message = format!("{} changed the priority from {} to {priority}", ask.caller.actor.name, wish.priority);
+            let message = format!(
+                "{} changed the priority from {} to {priority}",
+                ask.caller.actor.name, wish.priority
+            );
             let data = json!({ "from": wish.priority, "to": priority });
-            self.tell(&mut tx, ask, &wish, ("job.priority", "job.priority"), &message, data).await?;
+            self.tell(&mut tx, ask, &wish, ("job.priority", "job.priority"), &message, data)
+                .await?;
         }
         tx.commit().await.map_err(DbError::from)?;
         self.wake.subject(job.0);
-        found("job", job, jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await)
+        found(
+            "job",
+            job,
+            jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await,
+        )
     }
 
     /// The job's row, locked, if the caller is a member of its team.
-    async fn lock(
-        &self,
-        tx: &mut Tx<'_>,
-        ask: Ask<'_>,
-        job: JobId,
-        if_match: Option<&str>,
-    ) -> Result<Wish, Refusal> {
+    async fn lock(&self, tx: &mut Tx<'_>, ask: Ask<'_>, job: JobId, if_match: Option<&str>) -> Result<Wish, Refusal> {
         let wish = found("job", job, jobs_wish::lock(tx, &ask.caller.actor.scope(), job).await)?;
         if !ask.caller.actor.may(wish.team, TeamRole::Member) {
             return Err(Refusal::role(TeamRole::Member, &wish.team_name));
@@ -217,15 +224,33 @@ mod tests {
             assert!(decide(verb, &wish(Wanted::Delete, Phase::Running)).is_err(), "{verb:?}");
             assert!(decide(verb, &wish(Wanted::Run, Phase::Succeeded)).is_err(), "{verb:?}");
         }
-        assert!(matches!(decide(Verb::Delete, &wish(Wanted::Run, Phase::Failed)), Ok(true)));
-        assert!(matches!(decide(Verb::Delete, &wish(Wanted::Cancel, Phase::Stopping)), Ok(true)));
+        assert!(matches!(
+            decide(Verb::Delete, &wish(Wanted::Run, Phase::Failed)),
+            Ok(true)
+        ));
+        assert!(matches!(
+            decide(Verb::Delete, &wish(Wanted::Cancel, Phase::Stopping)),
+            Ok(true)
+        ));
     }
 
     #[test]
     fn asking_twice_is_asking_once() {
-        assert!(matches!(decide(Verb::Cancel, &wish(Wanted::Cancel, Phase::Cancelled)), Ok(false)));
-        assert!(matches!(decide(Verb::Suspend, &wish(Wanted::Suspend, Phase::Suspended)), Ok(false)));
-        assert!(matches!(decide(Verb::Resume, &wish(Wanted::Run, Phase::Running)), Ok(false)));
-        assert!(matches!(decide(Verb::Resume, &wish(Wanted::Suspend, Phase::Suspended)), Ok(true)));
+        assert!(matches!(
+            decide(Verb::Cancel, &wish(Wanted::Cancel, Phase::Cancelled)),
+            Ok(false)
+        ));
+        assert!(matches!(
+            decide(Verb::Suspend, &wish(Wanted::Suspend, Phase::Suspended)),
+            Ok(false)
+        ));
+        assert!(matches!(
+            decide(Verb::Resume, &wish(Wanted::Run, Phase::Running)),
+            Ok(false)
+        ));
+        assert!(matches!(
+            decide(Verb::Resume, &wish(Wanted::Suspend, Phase::Suspended)),
+            Ok(true)
+        ));
     }
 }

@@ -150,12 +150,7 @@ pub async fn by_job(db: &Db, job: JobId) -> Result<Option<Caller>, DbError> {
 
 type Memberships = BTreeMap<TeamId, (TeamRole, String)>;
 
-fn memberships(
-    user: Uuid,
-    teams: Vec<Uuid>,
-    roles: Vec<String>,
-    names: Vec<String>,
-) -> Result<Memberships, DbError> {
+fn memberships(user: Uuid, teams: Vec<Uuid>, roles: Vec<String>, names: Vec<String>) -> Result<Memberships, DbError> {
     teams
         .into_iter()
         .zip(roles.iter().zip(names))
@@ -163,14 +158,7 @@ fn memberships(
         .collect()
 }
 
-fn caller(
-    user: Uuid,
-    name: String,
-    token: Option<TokenId>,
-    admin: bool,
-    memberships: Memberships,
-    via: Via,
-) -> Caller {
+fn caller(user: Uuid, name: String, token: Option<TokenId>, admin: bool, memberships: Memberships, via: Via) -> Caller {
     let mut teams = BTreeMap::new();
     let mut team_names = BTreeMap::new();
     for (team, (role, name)) in memberships {

@@ -378,7 +378,8 @@ pub async fn move_to(
         r#"/* attempts::move_to */
         update attempts set
             phase = $2, reason = $3, message = $4,
-            stop_cause = coalesce(stop_cause, $5),
+            -- The first cause stays, but a person's cancel or delete overtakes a suspend.
+            stop_cause = case when stop_cause is null or stop_cause = 'suspend' then coalesce($5, stop_cause) else stop_cause end,
             running_at = case when $2 = 'running' then coalesce(running_at, $6) else running_at end,
             stopping_at = case when $2 = 'stopping' then coalesce(stopping_at, $6) else stopping_at end
         where id = $1 and phase <> 'ended'"#,
@@ -554,20 +555,24 @@ pub async fn open_on(db: &Db, cluster: ClusterId) -> Result<Vec<(AttemptId, JobI
     Ok(rows.into_iter().map(|row| (row.id.into(), row.job_id.into())).collect())
 }
 
-/// Freezes the post-mortem of an ended attempt, with an event. The first one stays.
+/// Freezes the post-mortem of an ended attempt, with an event. The first one stays. It has seen the last lines, so the
+/// rank that it names as the first to fail is the attempt's from now on.
 pub async fn freeze_post_mortem(
     tx: &mut PgConnection,
     job: JobId,
     id: AttemptId,
     document: &serde_json::Value,
+    first_failure: Option<serde_json::Value>,
     summary: &str,
     now: DateTime<Utc>,
 ) -> Result<(), DbError> {
     let frozen = sqlx::query_scalar!(
         r#"/* attempts::freeze_post_mortem */
-        update attempts set post_mortem = $2 where id = $1 and post_mortem is null and phase = 'ended' returning number"#,
+        update attempts set post_mortem = $2, first_failure = coalesce($3, first_failure)
+        where id = $1 and post_mortem is null and phase = 'ended' returning number"#,
         id.0,
-        document
+        document,
+        first_failure
     )
     .fetch_optional(&mut *tx)
     .await?;

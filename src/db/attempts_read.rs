@@ -71,7 +71,9 @@ pub async fn attempts(db: &Db, home: &Home, before: Option<i32>, limit: i64) -> 
                     name: row.cluster_name,
                 },
                 phase: word("attempts", id, &row.phase)?,
-                outcome: (row.outcome.as_deref()).map(|outcome| word("attempts", id, outcome)).transpose()?,
+                outcome: (row.outcome.as_deref())
+                    .map(|outcome| word("attempts", id, outcome))
+                    .transpose()?,
                 restart_owner: word("attempts", id, &row.restart_owner)?,
                 reason: row.reason,
                 message: row.message,
@@ -169,11 +171,18 @@ pub async fn replicas(
     rows.into_iter()
         .map(|row| {
             Ok(Replica {
-                phase: word("replicas", format!("{} {} {}", home.id, row.role, row.index), &row.phase)?,
+                phase: word(
+                    "replicas",
+                    format!("{} {} {}", home.id, row.role, row.index),
+                    &row.phase,
+                )?,
                 role: row.role,
                 index: row.index,
                 rank: row.rank,
-                node: row.node_id.zip(row.node_name).map(|(id, name)| NodeRef { id: id.into(), name }),
+                node: row
+                    .node_id
+                    .zip(row.node_name)
+                    .map(|(id, name)| NodeRef { id: id.into(), name }),
                 gpu_indices: row.gpu_indices,
                 reason: row.reason,
                 message: row.message,

@@ -91,7 +91,10 @@ pub async fn list(db: &Db, scope: &Scope, after: Option<&str>, limit: i64) -> Re
 }
 
 pub async fn get(db: &Db, scope: &Scope, id: ClusterId) -> Result<Cluster, DbError> {
-    select(db, scope, Some(id), None, 1).await?.pop().ok_or(DbError::NotFound)
+    select(db, scope, Some(id), None, 1)
+        .await?
+        .pop()
+        .ok_or(DbError::NotFound)
 }
 
 /// A cluster's id by its name, among those that the scope may see.

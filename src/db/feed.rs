@@ -275,3 +275,26 @@ pub async fn note_pruned(db: &Db, class: &str, owners: &[Uuid]) -> Result<(), Db
     .await?;
     Ok(())
 }
+
+/// A subject's events before a number, the newest first: what pages of its history show.
+pub async fn of_subject_before(
+    db: &Db,
+    key: SubjectKey,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<EventRow>, DbError> {
+    let rows = sqlx::query_as!(
+        RawEvent,
+        r#"/* feed::of_subject_before */
+        select owner_kind, owner_id, seq, team_id, at, kind, actor_id, message, data, feed_position
+        from events where class = $1 and owner_id = $2 and ($3::bigint is null or seq < $3)
+        order by seq desc limit $4"#,
+        key.class,
+        key.id(),
+        before,
+        limit
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    rows.into_iter().map(EventRow::try_from).collect()
+}

@@ -47,5 +47,9 @@ pub async fn remove(tx: &mut PgConnection, cluster: ClusterId, team: TeamId) -> 
     )
     .execute(tx)
     .await?;
-    if done.rows_affected() == 0 { Err(DbError::NotFound) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        Err(DbError::NotFound)
+    } else {
+        Ok(())
+    }
 }

@@ -142,7 +142,9 @@ macro_rules! horizon {
     ($candidates:tt, $ask:expr, $key:expr, $db:expr) => {
         sqlx::query!(
             "/* jobs_list::horizon */
-            select count(*) as \"looked_at!\", (array_agg(id order by id))[1] as last from (" + $candidates + ") j",
+            select count(*) as \"looked_at!\", (array_agg(id order by id))[1] as last from ("
+                + $candidates
+                + ") j",
             $ask.teams.as_deref(),
             $key,
             $ask.before,

@@ -257,10 +257,10 @@ impl JobRow {
             priority: self.priority,
             queue: self.queue,
             cluster_wanted: self.cluster_wanted,
-            cluster: self.cluster_id.zip(self.cluster_name).map(|(id, name)| ClusterRef {
-                id: id.into(),
-                name,
-            }),
+            cluster: self
+                .cluster_id
+                .zip(self.cluster_name)
+                .map(|(id, name)| ClusterRef { id: id.into(), name }),
             replicas: self.replicas,
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,

@@ -20,7 +20,6 @@ pub mod code;
 pub mod code_uploads;
 pub mod conditions;
 pub mod events;
-pub mod events_read;
 pub mod feed;
 pub mod first_start;
 pub mod grants;
@@ -36,6 +35,7 @@ pub mod logs;
 pub mod metrics;
 pub mod nodes_read;
 pub mod notify;
+pub mod page_reads;
 pub mod partitions;
 pub mod queue;
 pub mod reports;
@@ -49,6 +49,7 @@ pub mod tokens;
 pub mod usage;
 pub mod usage_read;
 pub mod users;
+pub mod why_facts;
 pub mod workers;
 
 pub use sqlx::postgres::PgConnectOptions;
@@ -87,6 +88,11 @@ impl Db {
 
     pub async fn migrate(&self) -> Result<(), sqlx::migrate::MigrateError> {
         MIGRATOR.run(&self.pool).await
+    }
+
+    /// Ends every connection once its statement is over.
+    pub async fn close(&self) {
+        self.pool.close().await;
     }
 
     pub fn pool(&self) -> &PgPool {

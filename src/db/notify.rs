@@ -17,6 +17,9 @@ pub const FOLLOWS: &str = "trainyard_follows";
 /// A token, user or membership changed: cached actors are stale. No payload.
 pub const ACCESS: &str = "trainyard_access";
 
+/// Everything that a process listens to.
+pub const ALL: &[&str] = &[TASKS, EVENTS, LOGS, FOLLOWS, ACCESS];
+
 /// Sends one notification. Postgres limits a payload to 8,000 bytes; longer lists are cut into several.
 pub async fn send<'e>(
     executor: impl Executor<'e, Database = sqlx::Postgres>,
@@ -40,8 +43,10 @@ pub fn payloads(ids: &[Uuid]) -> Vec<String> {
 
 /// Sends several notifications in one round trip, in one transaction of their own.
 pub async fn send_all(db: &super::Db, notices: &[(&str, String)]) -> Result<(), DbError> {
-    let (channels, payloads): (Vec<&str>, Vec<&str>) =
-        notices.iter().map(|(channel, payload)| (*channel, payload.as_str())).unzip();
+    let (channels, payloads): (Vec<&str>, Vec<&str>) = notices
+        .iter()
+        .map(|(channel, payload)| (*channel, payload.as_str()))
+        .unzip();
     sqlx::query("/* notify::send_all */ select pg_notify(channel, payload) from unnest($1::text[], $2::text[]) n (channel, payload)")
         .bind(&channels)
         .bind(&payloads)

@@ -60,9 +60,12 @@ pub struct NewVersion<'a> {
 /// Writes the next version. Older ones lose their values, which nobody can ask for any more.
 pub async fn put(tx: &mut PgConnection, new: &NewVersion<'_>, now: DateTime<Utc>) -> Result<i32, DbError> {
     // One writer per team at a time, so that versions have no gaps and no twins.
-    sqlx::query!(r#"/* secrets::put lock */ select id from teams where id = $1 for update"#, new.team.0)
-        .fetch_one(&mut *tx)
-        .await?;
+    sqlx::query!(
+        r#"/* secrets::put lock */ select id from teams where id = $1 for update"#,
+        new.team.0
+    )
+    .fetch_one(&mut *tx)
+    .await?;
     let version = sqlx::query_scalar!(
         r#"/* secrets::put */
         insert into secrets (id, team_id, name, version, keys, key_id, nonce, ciphertext, created_by, created_at)
@@ -106,5 +109,9 @@ pub async fn delete(tx: &mut PgConnection, team: TeamId, name: &str, now: DateTi
     )
     .execute(tx)
     .await?;
-    if done.rows_affected() == 0 { Err(DbError::NotFound) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        Err(DbError::NotFound)
+    } else {
+        Ok(())
+    }
 }

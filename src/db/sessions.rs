@@ -65,17 +65,23 @@ pub async fn open(
 }
 
 pub async fn close(tx: &mut PgConnection, hash: &[u8; 32]) -> Result<(), DbError> {
-    sqlx::query!(r#"/* sessions::close */ delete from sessions where hash = $1"#, &hash[..])
-        .execute(tx)
-        .await?;
+    sqlx::query!(
+        r#"/* sessions::close */ delete from sessions where hash = $1"#,
+        &hash[..]
+    )
+    .execute(tx)
+    .await?;
     Ok(())
 }
 
 /// Removes what is no longer of use: expired sessions, and links a day after their end.
 pub async fn sweep(db: &Db, now: DateTime<Utc>) -> Result<(), DbError> {
-    sqlx::query!(r#"/* sessions::sweep */ delete from sessions where expires_at <= $1"#, now)
-        .execute(&db.pool)
-        .await?;
+    sqlx::query!(
+        r#"/* sessions::sweep */ delete from sessions where expires_at <= $1"#,
+        now
+    )
+    .execute(&db.pool)
+    .await?;
     sqlx::query!(
         r#"/* sessions::sweep links */ delete from signin_links where expires_at <= $1"#,
         now - chrono::Duration::days(1)

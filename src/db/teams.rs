@@ -133,5 +133,9 @@ pub async fn remove_member(tx: &mut PgConnection, team: TeamId, user: UserId) ->
     )
     .execute(tx)
     .await?;
-    if done.rows_affected() == 0 { Err(DbError::NotFound) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        Err(DbError::NotFound)
+    } else {
+        Ok(())
+    }
 }

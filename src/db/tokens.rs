@@ -54,12 +54,7 @@ pub async fn insert(tx: &mut PgConnection, token: &NewToken<'_>, now: DateTime<U
 }
 
 /// A page of tokens, newest first. `user`: whose; `None`: everybody's.
-pub async fn list(
-    db: &Db,
-    user: Option<UserId>,
-    before: Option<TokenId>,
-    limit: i64,
-) -> Result<Vec<Token>, DbError> {
+pub async fn list(db: &Db, user: Option<UserId>, before: Option<TokenId>, limit: i64) -> Result<Vec<Token>, DbError> {
     let rows = sqlx::query!(
         r#"/* tokens::list */
         select id, name, user_id, team_id, role, created_at, expires_at, revoked_at, last_used_at from tokens

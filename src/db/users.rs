@@ -90,12 +90,7 @@ pub struct UserChange {
 }
 
 /// Changes a person. The last admin who can still sign in stays one: that refusal is [`DbError::Stale`].
-pub async fn update(
-    tx: &mut PgConnection,
-    id: UserId,
-    change: &UserChange,
-    now: DateTime<Utc>,
-) -> Result<(), DbError> {
+pub async fn update(tx: &mut PgConnection, id: UserId, change: &UserChange, now: DateTime<Utc>) -> Result<(), DbError> {
     // All admins are locked in one order, so that two of them can't retire each other at the same moment.
     let admins = sqlx::query_scalar!(
         r#"/* users::update admins */ select id from users where admin and disabled_at is null order by id for update"#
@@ -119,5 +114,9 @@ pub async fn update(
     )
     .execute(tx)
     .await?;
-    if done.rows_affected() == 0 { Err(DbError::NotFound) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        Err(DbError::NotFound)
+    } else {
+        Ok(())
+    }
 }

@@ -138,11 +138,32 @@ fn shorten(bytes: &[u8]) -> (&[u8], u64) {
     if bytes.len() <= LONGEST {
         return (bytes, 0);
     }
-    let mut end = LONGEST;
-    while end > LONGEST - 4 && bytes[end] & 0xc0 == 0x80 {
-        end -= 1;
+    let kept = whole_characters(&bytes[..LONGEST]);
+    (kept, (bytes.len() - kept.len()) as u64)
+}
+
+/// Without the character at the end that is not whole, if the end is one. Looks at nothing else, so that a line is cut
+/// at the same byte however its chunks are.
+pub(super) fn whole_characters(bytes: &[u8]) -> &[u8] {
+    let tail = bytes.len().saturating_sub(3);
+    let Some(lead) = bytes[tail..]
+        .iter()
+        .rposition(|&byte| byte & 0xc0 != 0x80)
+        .map(|at| tail + at)
+    else {
+        return bytes;
+    };
+    let length = match bytes[lead] {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf7 => 4,
+        _ => 1,
+    };
+    if lead + length > bytes.len() {
+        &bytes[..lead]
+    } else {
+        bytes
     }
-    (&bytes[..end], (bytes.len() - end) as u64)
 }
 
 /// What of a line's bytes is shown: for a progress bar, its last state. `true`: earlier states were left out.

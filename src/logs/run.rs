@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::chunk::{Gap, Output, Piece};
+use super::{
+    chunk::{Gap, Output, Piece},
+    line::whole_characters,
+};
 
 /// Text of one line beyond this is not shown; how much is missing is told. Reading it raw is a download.
 pub const LONGEST: usize = 64 * 1024;
@@ -161,14 +164,15 @@ impl Cutter {
 
     /// The unfinished line, if it has any bytes.
     pub fn unfinished(&self) -> Option<Run> {
+        let (text, missing) = self.shown();
         (self.next > self.line_start).then(|| Run {
             at: self.open_at,
             offset: self.line_start,
             end: self.next,
             first_line: self.line,
             body: RunBody::Unfinished {
-                text: Bytes::copy_from_slice(&self.open),
-                missing: self.missing,
+                text: Bytes::copy_from_slice(text),
+                missing,
             },
         })
     }
@@ -245,12 +249,24 @@ impl Cutter {
         self.next += data.len() as u64;
     }
 
+    /// What of the open line is shown, and how much is not.
+    fn shown(&self) -> (&[u8], u64) {
+        if self.missing == 0 {
+            return (&self.open, 0);
+        }
+        let kept = whole_characters(&self.open);
+        (kept, self.missing + (self.open.len() - kept.len()) as u64)
+    }
+
     fn finish_open(&mut self, at: i64) {
+        let (kept, missing) = self.shown();
+        let length = kept.len();
         let mut text = self.open.split();
-        let body = if self.missing > 0 {
+        text.truncate(length);
+        let body = if missing > 0 {
             RunBody::Cut {
                 text: text.freeze(),
-                missing: self.missing,
+                missing,
             }
         } else {
             text.extend_from_slice(b"\n");

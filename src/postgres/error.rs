@@ -51,6 +51,13 @@ pub enum PostgresError {
         pid.map(|pid| format!(" (its pid was {pid})")).unwrap_or_default()
     )]
     MemoryInUse { pid: Option<i32> },
+    /// After a reboot, for instance. Postgres can't tell and refuses; we don't decide it either.
+    #[error(
+        "{} names pid {pid}, which another program has now, so Postgres takes it for a running server and refuses. \
+         If no Postgres runs on that folder (`ps {pid}` shows), remove the file",
+        file.display()
+    )]
+    PidReused { pid: i32, file: PathBuf },
     #[error("Postgres (pid {pid}) is still stopping; it is left to finish by itself")]
     StillStopping { pid: i32 },
     #[error(
@@ -86,22 +93,28 @@ impl PostgresError {
     }
 
     fn full(path: &Path) -> Self {
-        let free = nix::sys::statvfs::statvfs(path.parent().unwrap_or(path)).ok();
         Self::DiskFull {
             folder: path.to_path_buf(),
-            free: free.map(|disk| disk.blocks_available() * disk.fragment_size()),
+            free: free_bytes(path.parent().unwrap_or(path)),
         }
     }
 
     /// Tells from what a program of Postgres said why it ended.
     pub(super) fn from_words(program: &'static str, words: &str, place: &Place) -> Self {
-        if words.contains("No space left on device") {
+        // On a disk that is quite full, the log could not even take these words.
+        if words.contains("No space left on device") || free_bytes(&place.folder).is_some_and(|free| free < 64 << 10) {
             return Self::full(&place.folder);
         }
         if words.contains("shared memory block") && words.contains("still in use") {
             return Self::MemoryInUse {
                 pid: super::PidFile::read(&place.data).map(|file| file.pid),
             };
+        }
+        let file = place.data.join("postmaster.pid");
+        if words.contains("lock file \"postmaster.pid\" already exists")
+            && let Some(pid) = super::PidFile::read(&place.data).map(|file| file.pid)
+        {
+            return Self::PidReused { pid, file };
         }
         // The last lines hold the reason; those before are the settings it came up with.
         let lines: Vec<&str> = words.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -111,4 +124,9 @@ impl PostgresError {
             log: place.log_path(),
         }
     }
+}
+
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let disk = nix::sys::statvfs::statvfs(folder).ok()?;
+    Some(disk.blocks_available() * disk.fragment_size())
 }

@@ -240,11 +240,12 @@ async fn launch(place: &Place, binaries: &Binaries) -> Result<Running, PostgresE
             return Ok(running);
         }
         match spawn(place, binaries).await {
-            Err(PostgresError::MemoryInUse { .. }) if Instant::now() < patience => {
-                sleep(Duration::from_millis(100)).await;
-            }
+            Err(PostgresError::MemoryInUse { .. }) if Instant::now() < patience => {}
+            // Killed, but its parent has not taken note yet; until then Postgres takes the pid for a running server.
+            Err(PostgresError::PidReused { pid, .. }) if !postmaster::is_alive(pid) && Instant::now() < patience => {}
             other => return other,
         }
+        sleep(Duration::from_millis(100)).await;
     }
 }
 

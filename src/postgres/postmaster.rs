@@ -63,6 +63,14 @@ pub fn is_of(pid: i32, data: &Path) -> bool {
     })
 }
 
+/// There is such a process and it runs. A zombie has a pid, but does not.
+pub fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which is in brackets and may have brackets in it.
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X') | None))
+}
+
 /// A server that speaks the protocol answers an SSLRequest with one byte, even before a password.
 pub fn answers(file: &PidFile) -> bool {
     const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];

@@ -82,6 +82,17 @@ fn metrics_in_every_documented_form() {
 }
 
 #[test]
+fn what_mpirun_tags_belongs_to_its_rank() {
+    let caught = catcher().catch(b"[1,3]<stdout>:Step 5/10 - loss 0.5");
+    assert_eq!((caught.rank, tell(&caught).as_str()), (Some(3), "5/10 loss=0.5"));
+    assert_eq!(catcher().catch(b"[1,x]<stdout>:step=5 loss=1").rank, None);
+    assert_eq!(mpi_tag(b"[1,12]<stderr>:Traceback"), Some((12, &b"Traceback"[..])));
+    assert_eq!(mpi_tag(b"[1,0]<stdout>:pi=3[1,0]<stdout>:"), Some((0, &b"pi=3"[..])));
+    assert_eq!(mpi_tag(b"[step 1] loss=2"), None);
+    assert_eq!(mpi_tag(b"[step 1]<x>: loss=2"), None);
+}
+
+#[test]
 fn prose_and_bars_without_series_hold_nothing() {
     for line in [
         "",

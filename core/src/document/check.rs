@@ -199,7 +199,7 @@ impl<'t> Walk<'t, '_> {
 
     fn length(&mut self, rule: &'t Rule, node: &'t Node, length: usize, what: &str) {
         let message = match (rule.min_length, rule.max_length) {
-            (Some(least), _) if length < least && length == 0 => format!("it is empty; at least {least} {what} needed"),
+            (Some(1), _) if length == 0 => format!("it has no {what}; at least one is needed"),
             (Some(least), _) if length < least => format!("it has {length} {what}; at least {least} are needed"),
             (_, Some(most)) if length > most => format!("it has {length} {what}; at most {most} are allowed"),
             _ => return,

@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
 use super::{
-    fault::{Fault, FaultCode},
+    fault::{Fault, FaultCode, shortened},
     tree::{Budget, Content, Entry, Exceeded, MAX_DEPTH, Node, Position},
 };
 
@@ -20,8 +20,7 @@ pub fn read(text: &str) -> Result<Node, Fault> {
     let mut builder = Builder::default();
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event
-            .map_err(|error| Fault::at(FaultCode::Syntax, position(error.marker()), syntax_words(error.info())))?;
+        let (event, span) = event.map_err(|error| syntax(&error))?;
         let at = position(&span.start);
         match event {
             Event::DocumentStart(_) => {
@@ -84,8 +83,13 @@ fn control_character(text: &str) -> Option<Fault> {
     Some(Fault::at(FaultCode::Syntax, at, message).hint("in double quotes it can be written as an escape".into()))
 }
 
-fn syntax_words(info: &str) -> String {
-    format!("this is not YAML: {info}")
+fn syntax(error: &ScanError) -> Fault {
+    let at = position(error.marker());
+    // The parser reads ahead, and meets its own bound on flow collections before it hands us what passes ours.
+    if error.info().contains("recursion limit") {
+        return Fault::bound(Exceeded::Depth, at);
+    }
+    Fault::at(FaultCode::Syntax, at, format!("this is not YAML: {}", error.info()))
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Result<Content, Fault> {
@@ -107,12 +111,14 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Re
 }
 
 fn unknown_tag(tag: &Tag, at: Position) -> Fault {
-    Fault::at(
-        FaultCode::UnsupportedYaml,
-        at,
-        format!("the tag {tag} is not supported"),
-    )
-    .hint("leave the tag out; the field decides how its value is read".into())
+    let name = if tag.is_yaml_core_schema() {
+        format!("!!{}", tag.suffix)
+    } else {
+        tag.to_string()
+    };
+    let message = format!("the tag {} is not supported", shortened(&name));
+    Fault::at(FaultCode::UnsupportedYaml, at, message)
+        .hint("leave the tag out; the field decides how its value is read".into())
 }
 
 /// The core schema of YAML 1.2.

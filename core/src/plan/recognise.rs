@@ -26,8 +26,12 @@ pub struct Recognised {
     pub next: String,
 }
 
+/// No more lines than these are looked at, the last ones.
+const LOOKED_AT: usize = 400;
+
 /// The most telling line among a replica's last lines (oldest first), if any is known.
 pub fn recognise(lines: &[&str]) -> Option<Recognised> {
+    let lines = &lines[lines.len().saturating_sub(LOOKED_AT)..];
     let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| plain(line)).collect();
     let known: Vec<Option<&Known>> = lines.iter().map(|line| look_up(line)).collect();
     let last = |evidence: Evidence| {
@@ -99,7 +103,12 @@ impl Known {
         Recognised {
             code: self.code.to_owned(),
             evidence: self.evidence,
-            line: line.chars().take(500).collect(),
+            // Without NUL, which no JSON column of Postgres takes.
+            line: line
+                .chars()
+                .take(500)
+                .map(|letter| if letter == '\0' { '\u{2400}' } else { letter })
+                .collect(),
             meaning: self.meaning.to_owned(),
             next: self.next.to_owned(),
         }

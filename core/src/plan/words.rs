@@ -41,6 +41,16 @@ fn smaller(unit: i64) -> i64 {
     }
 }
 
+/// `0.25 s`, `4.2 s`, `2 min 5 s`: for steps, whose fractions matter below ten seconds.
+pub fn brief(span: Duration) -> String {
+    let milliseconds = span.num_milliseconds().max(0);
+    match milliseconds {
+        0..1_000 => format!("0.{:02} s", milliseconds / 10),
+        1_000..10_000 => format!("{}.{} s", milliseconds / 1_000, milliseconds % 1_000 / 100),
+        _ => duration(span),
+    }
+}
+
 /// `4 min ago`, `in 4 min`, `now`.
 pub fn relative(then: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let span = now - then;
@@ -178,6 +188,13 @@ mod tests {
             (266_400, "3 d 2 h"),
         ] {
             assert_eq!(duration(Duration::seconds(seconds)), words, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn steps_are_told_with_fractions_while_they_are_short() {
+        for (milliseconds, words) in [(0, "0.00 s"), (254, "0.25 s"), (4_290, "4.2 s"), (61_000, "1 min 1 s")] {
+            assert_eq!(brief(Duration::milliseconds(milliseconds)), words);
         }
     }
 

@@ -188,7 +188,6 @@ pub async fn store(
     chunks: Vec<(JobKey, ChunkRow)>,
     advances: &[Advance],
 ) -> Result<(), DbError> {
-    insert_chunks(tx, chunks).await?;
     let classes: Vec<String> = advances.iter().map(|a| a.key.class.to_string()).collect();
     let jobs: Vec<Uuid> = advances.iter().map(|a| a.key.job.0).collect();
     let ids: Vec<Uuid> = advances.iter().map(|a| a.stream.0).collect();
@@ -230,12 +229,12 @@ pub async fn store(
         &times,
         &ended
     )
-    .execute(tx)
+    .execute(&mut *tx)
     .await?;
     if done.rows_affected() != advances.len() as u64 {
         return Err(DbError::Stale);
     }
-    Ok(())
+    insert_chunks(tx, chunks).await
 }
 
 /// Writes chunk rows as they are. For a flush, and for the merged row that takes the place of small ones.

@@ -309,7 +309,11 @@ fn a_closed_node_takes_no_job_and_is_not_counted() {
     let mut closed = node(1, 64, 8);
     closed.open = false;
     let running = on(&job(9, 1, 1, 3), &closed);
-    let admissions = go(&[job(1, 1, 1, 0)], &[running.clone()], &[closed.clone()]);
+    let admissions = go(
+        &[job(1, 1, 1, 0)],
+        std::slice::from_ref(&running),
+        std::slice::from_ref(&closed),
+    );
     assert_eq!(hold_of(&admissions, 1), &Hold::NoNodes);
     let admissions = go(&[job(1, 1, 4, 0)], &[running], &[closed, node(2, 2, 0)]);
     assert!(matches!(hold_of(&admissions, 1), Hold::TooBig { shortage } if shortage.nodes == 1));

@@ -114,9 +114,7 @@ fn phase_after(desk: &Desk<'_>, attempt: &AttemptFacts, exit: &Exit) -> ReplicaP
     let after_checkpoint = attempt.stop_cause == Some(StopCause::Suspend)
         && desk.job.policy.checkpoints.signal.is_some()
         && attempt.stopping_at.is_some_and(|asked| exit.at >= asked);
-    if exit.stop_requested {
-        ReplicaPhase::Stopped
-    } else if exit.succeeded() && after_checkpoint {
+    if exit.stop_requested || (exit.succeeded() && after_checkpoint) {
         ReplicaPhase::Stopped
     } else if exit.succeeded() {
         ReplicaPhase::Succeeded

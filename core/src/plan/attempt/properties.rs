@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-const LIVES: u64 = 3_000;
+const LIVES: u64 = 2_000;
 
 #[test]
 fn every_life_ends_and_breaks_no_rule_on_its_way() {

@@ -1,0 +1,267 @@
+//! Asking a server, and its refusals in words.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::table::printable;
+use crate::config::{ConfigError, Connection};
+
+/// What can go wrong between the command line and a job.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Config(ConfigError),
+    /// What was typed can't be done, seen before any server was asked.
+    #[error("{0}")]
+    Usage(String),
+    #[error("{path}: {source}")]
+    File { path: String, source: std::io::Error },
+    #[error("no answer from {server}: {why}")]
+    Unreachable { server: String, why: String },
+    #[error("{}", .0.title)]
+    Refused(Box<Problem>),
+    /// It answered, but not as a Trainyard does.
+    #[error("{server} did not answer as a Trainyard does: {why}")]
+    Strange { server: String, why: String },
+    #[error("there is no job {0} that you may see")]
+    NoSuchJob(String),
+    #[error("several jobs are named {name}: {}", ids.join(", "))]
+    Ambiguous { name: String, ids: Vec<String> },
+    #[error("{0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// RFC 9457 problem+json.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Problem {
+    pub status: u16,
+    pub code: String,
+    pub title: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+    pub errors: Vec<ProblemFault>,
+    pub request_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ProblemFault {
+    pub path: String,
+    pub line: Option<u64>,
+    pub column: Option<u64>,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl ClientError {
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ClientError::Usage(_) => 2,
+            ClientError::Config(_) | ClientError::Unreachable { .. } | ClientError::Strange { .. } => 3,
+            ClientError::NoSuchJob(_) => 4,
+            ClientError::Refused(problem) => match problem.status {
+                401 | 403 | 404 | 410 => 4,
+                503 => 3,
+                _ => 1,
+            },
+            ClientError::File { .. } | ClientError::Ambiguous { .. } | ClientError::Output(_) => 1,
+        }
+    }
+
+    /// For standard error: what happened, every fault with its place, and the way out.
+    pub fn in_words(&self) -> String {
+        let mut words = format!("trainyard: {self}\n");
+        match self {
+            ClientError::Refused(problem) => words.push_str(&problem.in_words()),
+            ClientError::Unreachable { .. } => {
+                words.push_str(
+                    "  Is it running? `trainyard up` starts one here; --server or TRAINYARD_SERVER names another.\n",
+                );
+            }
+            ClientError::Ambiguous { .. } => words.push_str("  Name it by its id.\n"),
+            _ => {}
+        }
+        words
+    }
+}
+
+impl Problem {
+    fn in_words(&self) -> String {
+        let mut words = String::new();
+        let mut add = |line: String| {
+            words.push_str("  ");
+            words.push_str(&printable(&line));
+            words.push('\n');
+        };
+        if let Some(detail) = &self.detail {
+            add(detail.clone());
+        }
+        for fault in &self.errors {
+            let mut line = String::new();
+            if let (Some(row), Some(column)) = (fault.line, fault.column) {
+                line.push_str(&format!("line {row}, column {column}: "));
+            }
+            if !fault.path.is_empty() {
+                line.push_str(&format!("{}: ", fault.path));
+            }
+            line.push_str(&fault.message);
+            if let Some(hint) = &fault.hint {
+                line.push_str(&format!("; {hint}"));
+            }
+            add(line);
+        }
+        if let Some(hint) = &self.hint {
+            add(hint.clone());
+        }
+        if self.status == 401 {
+            add("Give a token with --token or TRAINYARD_TOKEN.".into());
+        }
+        if let Some(request) = self.request_id.as_ref().filter(|_| self.status >= 500) {
+            add(format!("Request {request}, {}", self.code));
+        }
+        words
+    }
+}
+
+/// A server, and who we are there.
+pub struct Server {
+    connection: Connection,
+    http: reqwest::Client,
+}
+
+impl Server {
+    pub fn new(connection: Connection) -> Self {
+        // Only a TLS backend could fail to start, and none is built in yet.
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .user_agent(concat!("trainyard/", env!("CARGO_PKG_VERSION")))
+            .no_proxy()
+            .build()
+            .unwrap_or_default();
+        Self { connection, http }
+    }
+
+    pub fn address(&self) -> &str {
+        &self.connection.server
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self
+            .http
+            .request(method, format!("{}/api/v1{path}", self.connection.server));
+        match &self.connection.token {
+            Some(token) => request.bearer_auth(token.expose_secret()),
+            None => request,
+        }
+    }
+
+    /// Sends, and turns every refusal into words. The answer's body is still to be read.
+    pub async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(mut problem) if !problem.title.is_empty() => {
+                problem.status = status.as_u16();
+                Err(ClientError::Refused(Box::new(problem)))
+            }
+            _ => Err(self.strange(format!("it said {}", said(status)))),
+        }
+    }
+
+    /// Sends, and reads a JSON answer. An answer without a body is null.
+    pub async fn json(&self, request: RequestBuilder) -> Result<Value, ClientError> {
+        let response = self.send(request.timeout(Duration::from_secs(60))).await?;
+        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body).map_err(|error| self.strange(error.to_string()))
+    }
+
+    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, ClientError> {
+        self.json(self.request(Method::GET, path).query(query)).await
+    }
+
+    /// Reads a value as what it should be.
+    pub fn read<T: for<'a> Deserialize<'a>>(&self, value: &Value) -> Result<T, ClientError> {
+        T::deserialize(value).map_err(|error| self.strange(error.to_string()))
+    }
+
+    pub fn strange(&self, why: String) -> ClientError {
+        ClientError::Strange {
+            server: self.connection.server.clone(),
+            why,
+        }
+    }
+
+    pub fn unreachable(&self, error: &reqwest::Error) -> ClientError {
+        let mut why = if error.is_timeout() {
+            "it took too long".to_owned()
+        } else {
+            error.to_string()
+        };
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            // The innermost cause says it best: "Connection refused".
+            why = cause.to_string();
+            source = cause.source();
+        }
+        ClientError::Unreachable {
+            server: self.connection.server.clone(),
+            why,
+        }
+    }
+}
+
+fn said(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_every_place_and_the_way_out() {
+        let problem: Problem = serde_json::from_str(
+            r#"{"type": "x", "status": 422, "code": "invalid_document", "title": "2 faults in the document",
+                "errors": [{"path": "roles[0].replicas", "line": 7, "column": 15, "code": "wrong_type",
+                            "message": "'many' is not a whole number", "hint": "write 4"},
+                           {"path": "", "message": "evil \u001b[2J words"}]}"#,
+        )
+        .unwrap();
+        let error = ClientError::Refused(Box::new(problem));
+        assert_eq!(
+            error.in_words(),
+            "trainyard: 2 faults in the document\n  \
+             line 7, column 15: roles[0].replicas: 'many' is not a whole number; write 4\n  \
+             evil  [2J words\n"
+        );
+        assert_eq!(error.exit_code(), 1);
+    }
+
+    #[test]
+    fn exit_codes_tell_who_was_at_fault() {
+        let refused = |status| {
+            ClientError::Refused(Box::new(Problem {
+                status,
+                ..Problem::default()
+            }))
+            .exit_code()
+        };
+        assert_eq!([refused(404), refused(403), refused(409), refused(503)], [4, 4, 1, 3]);
+        assert_eq!(ClientError::Usage(String::new()).exit_code(), 2);
+    }
+}

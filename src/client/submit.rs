@@ -1,0 +1,215 @@
+//! Submitting a document from a file or standard input, with placeholders filled, and watching it until it ends.
+
+use std::{collections::BTreeMap, io::Read, path::PathBuf};
+
+use clap::Args;
+use reqwest::{Method, header};
+use serde_json::Value;
+
+use super::{
+    Done, answer, assignment,
+    http::{ClientError, Server},
+    jobs::JobView,
+    logs, say,
+};
+use crate::config::{ClientArgs, Output};
+
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The job document, YAML or JSON; - reads standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Fill a placeholder of the document, written PLACEHOLDER_NAME, ${NAME} or $NAME
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    pub set: Vec<(String, String)>,
+    /// Only check it, and tell what would be submitted
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print its output until it ends; the exit code is 0 if it succeeded
+    #[arg(long, visible_alias = "follow", conflicts_with = "dry_run")]
+    pub watch: bool,
+    /// Sent twice with the same key, it is submitted once [default: a new key]
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+}
+
+pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Result<Done, ClientError> {
+    let text = fill(&read(&args.file)?, &args.set)?;
+    let kind = if text.trim_start().starts_with('{') {
+        "application/json"
+    } else {
+        "application/yaml"
+    };
+    let key = args
+        .idempotency_key
+        .clone()
+        .unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+    let mut request = server
+        .request(Method::POST, "/jobs")
+        .header(header::CONTENT_TYPE, kind)
+        .header("Idempotency-Key", key)
+        .body(text);
+    if args.dry_run {
+        request = request.query(&[("dry_run", "true")]);
+    }
+    let created = server.json(request).await?;
+    if args.dry_run {
+        answer(output, &created, || {
+            "The document is sound. Nothing was submitted.\n".to_owned()
+        })?;
+        return Ok(Done::Well);
+    }
+    let job: JobView = server.read(&created)?;
+    if !args.watch {
+        answer(output, &created, || {
+            format!(
+                "Submitted {} ({})\n  Output: trainyard logs -f {}\n  Page:   {}/jobs/{}\n",
+                job.name,
+                job.id,
+                job.id,
+                server.address(),
+                job.id
+            )
+        })?;
+        return Ok(Done::Well);
+    }
+    if output == Output::Table {
+        say(&format!(
+            "Submitted {} ({}), {}/jobs/{}\n",
+            job.name,
+            job.id,
+            server.address(),
+            job.id
+        ))?;
+    }
+    logs::follow_to_the_end(server, job.id, output).await
+}
+
+fn read(path: &PathBuf) -> Result<String, ClientError> {
+    let fault = |source| ClientError::File {
+        path: path.display().to_string(),
+        source,
+    };
+    if path.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text).map_err(fault)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path).map_err(fault)
+}
+
+/// Puts values in the place of `PLACEHOLDER_NAME`, `${NAME}` and `$NAME`, for the given names alone: a shell's own
+/// `$PATH` is left as it is. A value that was given and is nowhere wanted is a slip of the hand, and refused.
+fn fill(text: &str, values: &[(String, String)]) -> Result<String, ClientError> {
+    let values: BTreeMap<&str, &str> = values
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let mut used: BTreeMap<&str, bool> = values.keys().map(|name| (*name, false)).collect();
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['$', 'P']) {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let word = |from: usize| {
+            let tail = &rest[from..];
+            let end = tail.find(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
+            &tail[..end.unwrap_or(tail.len())]
+        };
+        let (name, length) = if rest.starts_with("${") {
+            let name = word(2);
+            (
+                name,
+                if rest[2 + name.len()..].starts_with('}') {
+                    name.len() + 3
+                } else {
+                    0
+                },
+            )
+        } else if rest.starts_with('$') {
+            (word(1), word(1).len() + 1)
+        } else if rest.starts_with("PLACEHOLDER_") {
+            // The whole word is a name too: `--set PLACEHOLDER_IMAGE=...` is what a reader of the file may type.
+            let whole = word(0);
+            let short = &whole["PLACEHOLDER_".len()..];
+            (if values.contains_key(whole) { whole } else { short }, whole.len())
+        } else {
+            ("", 0)
+        };
+        match values.get_key_value(name).filter(|_| length > 0) {
+            Some((name, value)) => {
+                used.insert(name, true);
+                filled.push_str(value);
+                rest = &rest[length..];
+            }
+            None => {
+                // Both signs that are looked for are one byte long.
+                filled.push_str(&rest[..1]);
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    let unused: Vec<&str> = used
+        .into_iter()
+        .filter(|(_, used)| !used)
+        .map(|(name, _)| name)
+        .collect();
+    if unused.is_empty() {
+        Ok(filled)
+    } else {
+        Err(ClientError::Usage(format!(
+            "the document has no placeholder named {}",
+            unused.join(", ")
+        )))
+    }
+}
+
+/// The answer of a watched job, once it ended.
+pub fn ended(job: &JobView, output: Output, value: &Value) -> Result<Done, ClientError> {
+    answer(output, value, || format!("{}\n", job.sentence()))?;
+    Ok(if job.phase == trainyard_core::model::Phase::Succeeded {
+        Done::Well
+    } else {
+        Done::Badly
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(values: &[(&str, &str)]) -> Vec<(String, String)> {
+        values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn placeholders_are_filled_where_they_are_named_and_nothing_else_is_touched() {
+        let text =
+            "image: PLACEHOLDER_IMAGE\ncommand: [sh, -c, \"echo $PATH ${N}x $N $NODES Pier PLACEHOLDER_OTHER\"]\n";
+        let filled = fill(text, &set(&[("IMAGE", "a:1"), ("N", "4")])).unwrap();
+        assert_eq!(
+            filled,
+            "image: a:1\ncommand: [sh, -c, \"echo $PATH 4x 4 $NODES Pier PLACEHOLDER_OTHER\"]\n"
+        );
+        assert_eq!(fill("PLACEHOLDER_A", &set(&[("PLACEHOLDER_A", "x")])).unwrap(), "x");
+        assert_eq!(fill("é$N${N", &set(&[("N", "ü")])).unwrap(), "éü${N");
+    }
+
+    #[test]
+    fn a_value_that_is_nowhere_wanted_is_a_slip() {
+        let error = fill("a: $B", &set(&[("C", "1")])).unwrap_err();
+        assert_eq!(error.to_string(), "the document has no placeholder named C");
+        assert_eq!(error.exit_code(), 2);
+    }
+
+    #[test]
+    fn a_value_is_not_filled_again() {
+        assert_eq!(fill("$A", &set(&[("A", "$A ${A}")])).unwrap(), "$A ${A}");
+    }
+}

@@ -1,0 +1,73 @@
+//! `GET /api/v1/audit`: who did what.
+
+use axum::{Json, extract::State};
+use serde::Deserialize;
+use trainyard_core::model::{AuditId, TeamRole};
+use utoipa::IntoParams;
+
+use super::{
+    super::{
+        Code, Error, WebState,
+        extract::{Asker, Params},
+        page::{self, AuditList},
+    },
+    lookup,
+};
+use crate::db::{Scope, audit};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AuditParams {
+    /// Only what concerns this team, by id or name.
+    pub team: Option<String>,
+    /// Only this deed, such as `job.cancel`.
+    pub action: Option<String>,
+    /// At most this many. Left out: 50.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Who did what, newest first: everything for admins, what concerns their teams for owners.
+#[utoipa::path(
+    get,
+    path = "/api/v1/audit",
+    tag = "installation",
+    params(AuditParams),
+    responses((status = 200, body = AuditList))
+)]
+pub async fn list_audit(
+    State(state): State<WebState>,
+    asker: Asker,
+    Params(params): Params<AuditParams>,
+) -> Result<Json<AuditList>, Error> {
+    let limit = page::limit(params.limit)?;
+    let team = match &params.team {
+        Some(text) => Some(lookup::team(&state, &asker, text).await?),
+        None => None,
+    };
+    let actor = &asker.caller.actor;
+    if let Some(team) = team
+        && !actor.may(team, TeamRole::Owner)
+    {
+        return Err(
+            Error::new(Code::Forbidden, "This needs the role owner in the team").hint("ask an owner or an admin")
+        );
+    }
+    let scope = match actor.admin {
+        true => Scope::Everything,
+        false => Scope::Teams(
+            (actor.teams.iter())
+                .filter(|(_, role)| **role >= TeamRole::Owner)
+                .map(|(team, _)| *team)
+                .collect(),
+        ),
+    };
+    let filter = (team, &params.action);
+    let before: Option<AuditId> = page::decode(&filter, params.cursor.as_deref())?;
+    let rows = audit::list(&state.db, &scope, team, params.action.as_deref(), before, limit + 1).await?;
+    let (items, next) = page::cut(rows, limit, &filter, |entry| entry.id);
+    Ok(Json(AuditList { items, next }))
+}

@@ -1,0 +1,4 @@
+//! Checks: questions that a worker answers.
+
+pub mod ask;
+pub mod get;

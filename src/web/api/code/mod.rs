@@ -1,0 +1,4 @@
+//! Uploaded code.
+
+pub mod get;
+pub mod upload;

@@ -1,0 +1,134 @@
+//! `GET /api/v1/jobs/{job}/logs/search`: find text over all ranks.
+
+use axum::{Json, extract::State};
+use serde::{Deserialize, Serialize};
+use trainyard_core::model::{JobId, LogStream, StreamId};
+use utoipa::{IntoParams, ToSchema};
+
+use super::super::super::{
+    Error, WebState,
+    extract::{Asker, Params, PathOf},
+};
+use crate::{
+    actions::FieldFault,
+    db::logs,
+    logs::{
+        line::LogLine,
+        page::{self, Filter},
+        search::{self, Cursor, Limits, Needle},
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SearchParams {
+    /// What to find.
+    #[param(min_length = 1, max_length = 1000)]
+    pub pattern: String,
+    /// The pattern is a regular expression.
+    #[serde(default)]
+    pub regex: bool,
+    /// Upper and lower case are the same.
+    #[serde(default)]
+    pub ignore_case: bool,
+    /// Only this attempt.
+    #[param(minimum = 1)]
+    pub attempt: Option<i32>,
+    /// Only this rank.
+    #[param(minimum = 0)]
+    pub rank: Option<i32>,
+    /// Only stdout or stderr.
+    pub stream: Option<LogStream>,
+    /// At most this many lines. Left out: 1000.
+    #[param(minimum = 1, maximum = 5000)]
+    pub limit: Option<usize>,
+    /// `next` of the answer before.
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SearchResult {
+    /// Streams with something found, in the order of attempts and ranks.
+    pub groups: Vec<FoundIn>,
+    /// Where to go on. `null`: everything was looked at.
+    pub next: Option<String>,
+    /// Bytes of text that were looked at.
+    pub searched: u64,
+}
+
+/// What was found in one stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FoundIn {
+    pub stream_id: StreamId,
+    pub attempt: i32,
+    pub role: String,
+    pub index: i32,
+    pub rank: i32,
+    pub stream: LogStream,
+    pub lines: Vec<LogLine>,
+    /// There may be more in this stream: one noisy rank does not hide the others.
+    pub cut: bool,
+}
+
+/// Finds text in the output of all ranks, grouped by stream.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{job}/logs/search",
+    tag = "logs",
+    params(("job" = JobId, Path, description = "The job's id"), SearchParams),
+    responses((status = 200, body = SearchResult))
+)]
+pub async fn search_logs(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(job): PathOf<JobId>,
+    Params(params): Params<SearchParams>,
+) -> Result<Json<SearchResult>, Error> {
+    if params.pattern.is_empty() || params.pattern.len() > 1000 {
+        return Err(Error::parameter(FieldFault::new(
+            "pattern",
+            "out_of_range",
+            "a pattern has 1 to 1000 bytes",
+        )));
+    }
+    let lines = params.limit.unwrap_or(1000);
+    if !(1..=5000).contains(&lines) {
+        return Err(Error::parameter(
+            FieldFault::new("limit", "out_of_range", "1 to 5000 lines can be asked for").value(lines.to_string()),
+        ));
+    }
+    let needle = Needle::new(&params.pattern, params.regex, params.ignore_case)?;
+    let cursor = params.cursor.as_deref().map(str::parse::<Cursor>).transpose()?;
+    let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
+    let filter = Filter {
+        attempt: params.attempt,
+        rank: params.rank,
+        stream: params.stream,
+        ..Filter::default()
+    };
+    let streams = page::streams(&state.db, key, &filter).await?;
+    let limits = Limits {
+        lines,
+        ..Limits::default()
+    };
+    let found = search::search(&state.db, &streams, &needle, cursor, limits).await?;
+    let groups = found.groups.into_iter().filter_map(|group| {
+        let row = streams.get(group.stream)?;
+        Some(FoundIn {
+            stream_id: row.id,
+            attempt: row.attempt,
+            role: row.role.clone(),
+            index: row.index,
+            rank: row.rank,
+            stream: row.stream,
+            lines: group.lines,
+            cut: group.cut,
+        })
+    });
+    Ok(Json(SearchResult {
+        groups: groups.collect(),
+        next: found.next.map(|next| next.to_string()),
+        searched: found.searched,
+    }))
+}

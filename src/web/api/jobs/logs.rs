@@ -1,0 +1,88 @@
+//! `GET /api/v1/jobs/{job}/logs`: lines, by replica or merged by time.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use trainyard_core::model::JobId;
+use utoipa::ToSchema;
+
+use super::{
+    super::super::{
+        Error, WebState,
+        extract::{Asker, Params, PathOf},
+    },
+    log_query::LogParams,
+};
+use crate::{
+    db::logs,
+    logs::{
+        line::{Form, LogLine},
+        page::{self, Query},
+    },
+};
+
+/// Text of one answer; a page may end there before it has as many lines as asked for.
+const BYTES: usize = 8 << 20;
+
+/// Lines in order, and where to go on.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LogPage {
+    pub items: Vec<LogLine>,
+    /// Where to go on, now or when more has come.
+    pub next: String,
+    /// There is more behind `next` already.
+    pub more: bool,
+}
+
+/// Lines of the chosen streams, merged by time. As JSON; or a JSON object per line with
+/// `Accept: application/x-ndjson`, and then where to go on is in the header `X-Next-Cursor`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs/{job}/logs",
+    tag = "logs",
+    params(("job" = JobId, Path, description = "The job's id"), LogParams),
+    responses((status = 200, content((LogPage = "application/json"), (String = "application/x-ndjson"))))
+)]
+pub async fn read_logs(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(job): PathOf<JobId>,
+    Params(params): Params<LogParams>,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    let lines = params.lines()?;
+    let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
+    let streams = page::streams(&state.db, key, &params.filter()).await?;
+    let query = Query {
+        begin: params.begin(streams.len(), None)?,
+        until: params.until.map(|until| until.timestamp_millis()),
+        lines,
+        bytes: BYTES,
+    };
+    let found = page::page(&state.db, &streams, &query).await?;
+    let next = found.next.to_string();
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    if accept.contains("application/x-ndjson") {
+        let mut response = Response::new(Body::from(found.encode(&streams, Form::Ndjson, params.raw)));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+        if let Ok(next) = HeaderValue::from_str(&next) {
+            headers.insert("x-next-cursor", next);
+        }
+        return Ok(response);
+    }
+    Ok(Json(LogPage {
+        items: found.lines(&streams, params.raw),
+        next,
+        more: found.more,
+    })
+    .into_response())
+}

@@ -1,0 +1,194 @@
+//! In front of every route: is it registered, is there a common language, is there room, who is it, may they come in,
+//! and did the request come from our own pages. Everything that is not allowed here is refused.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{ConnectInfo, MatchedPath, Request, State},
+    http::{HeaderMap, Method, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use trainyard_core::model::TeamRole;
+
+use super::{Access, Code, Error, Load, Route, Table, WebState, auth, extract::media_type, rate::Who};
+use crate::db::access::{Caller, Via};
+
+#[derive(Clone)]
+pub struct Guard {
+    pub state: WebState,
+    pub table: Arc<Table>,
+}
+
+pub async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = match admit(&guard, request, matched.as_ref(), next).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    };
+    // For the figures, which are kept by route and not by address.
+    if let Some(matched) = matched {
+        response.extensions_mut().insert(matched);
+    }
+    response
+}
+
+async fn admit(
+    guard: &Guard,
+    mut request: Request,
+    matched: Option<&MatchedPath>,
+    next: Next,
+) -> Result<Response, Error> {
+    let state = &guard.state;
+    // Only what says who may use it is there at all.
+    let path = matched.map_or("", MatchedPath::as_str);
+    let Some(route) = guard.table.find(path, request.method()) else {
+        // A known path answers 405 by itself; one that nobody declared is as good as absent.
+        return match guard.table.knows(path) {
+            true => Ok(next.run(request).await),
+            false => Err(Error::new(Code::NoRoute, "There is nothing at this address")),
+        };
+    };
+    speak(route, request.headers())?;
+    let _place = match route.load {
+        Load::Bounded => Some(state.admission.enter().await?),
+        Load::None => None,
+    };
+    if route.access != Access::Public {
+        let caller = auth::authenticate(state, request.headers()).await?;
+        let Some(caller) = caller else {
+            state.rates.take(address(&request))?;
+            return Err(Error::unauthenticated());
+        };
+        state.rates.take(Who::User(caller.actor.user.0))?;
+        may_enter(route, &caller)?;
+        if let Via::Session { csrf, .. } = &caller.via
+            && !request.method().is_safe()
+        {
+            request = auth::csrf::check(request, csrf, state).await?;
+        }
+        request.extensions_mut().insert(caller);
+    }
+    Ok(next.run(request).await)
+}
+
+/// Whether the caller may use the route at all; the subject's own team is asked where it is known.
+fn may_enter(route: &Route, caller: &Caller) -> Result<(), Error> {
+    if matches!(caller.via, Via::Job(_)) && route.access != Access::Reporter {
+        return Err(Error::new(
+            Code::Forbidden,
+            "A job's own token may report about its job and do nothing else",
+        )
+        .hint("use a person's token"));
+    }
+    match route.access {
+        Access::Admin if !caller.actor.admin => {
+            Err(Error::new(Code::Forbidden, "This needs the role admin").hint("ask an admin"))
+        }
+        Access::Team(role) if role > TeamRole::Viewer && !reaches(caller, role) => Err(Error::new(
+            Code::Forbidden,
+            format!("This needs the role {role} in some team"),
+        )
+        .hint("an owner of the team, or an admin, can give you that role")),
+        _ => Ok(()),
+    }
+}
+
+fn reaches(caller: &Caller, role: TeamRole) -> bool {
+    caller.actor.admin || caller.actor.teams.values().any(|have| *have >= role)
+}
+
+/// Whether the route takes what is sent and offers what is accepted.
+fn speak(route: &Route, headers: &HeaderMap) -> Result<(), Error> {
+    if !route.consumes.is_empty() && has_body(headers) {
+        let sent = media_type(headers);
+        let taken = (sent.as_deref()).is_some_and(|sent| route.consumes.iter().any(|known| known == sent));
+        if !taken {
+            return Err(
+                Error::new(Code::UnsupportedMediaType, "The body's Content-Type is not taken here")
+                    .hint(format!("one of: {}", route.consumes.join(", "))),
+            );
+        }
+    }
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("*/*");
+    if route.produces.is_empty() || accepts(accept, &route.produces) {
+        return Ok(());
+    }
+    Err(
+        Error::new(Code::NotAcceptable, "None of what Accept names is offered here")
+            .hint(format!("offered: {}", route.produces.join(", "))),
+    )
+}
+
+fn has_body(headers: &HeaderMap) -> bool {
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    length.is_some_and(|length| length != "0") || headers.contains_key(header::TRANSFER_ENCODING)
+}
+
+fn accepts(accept: &str, offered: &[String]) -> bool {
+    accept.split(',').any(|part| {
+        let mut fields = part.split(';').map(str::trim);
+        let wanted = fields.next().unwrap_or_default().to_ascii_lowercase();
+        let refused = fields.any(|field| matches!(field, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+        !refused
+            && (wanted == "*/*"
+                || wanted.is_empty()
+                || offered.iter().any(|offer| match wanted.strip_suffix("/*") {
+                    Some(family) => offer.split('/').next() == Some(family),
+                    None => *offer == wanted,
+                }))
+    })
+}
+
+/// Where the request came from, if the transport tells.
+pub fn address(request: &axum::http::Request<Body>) -> Who {
+    let info = request.extensions().get::<ConnectInfo<std::net::SocketAddr>>();
+    info.map_or(Who::Unknown, |info| Who::Address(info.0.ip()))
+}
+
+/// Methods that a path takes, for 405.
+pub fn allowed(table: &Table, path: &str) -> String {
+    let methods = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+    ];
+    let known: Vec<&str> = methods
+        .iter()
+        .filter(|method| table.find(path, method).is_some())
+        .map(Method::as_str)
+        .collect();
+    known.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_is_read_as_browsers_and_programs_write_it() {
+        let offered = ["application/json".to_owned(), "text/csv".to_owned()];
+        for good in [
+            "*/*",
+            "application/json",
+            "text/html, application/json;q=0.5",
+            "text/*",
+            "application/*;q=0.1",
+            "TEXT/CSV",
+        ] {
+            assert!(accepts(good, &offered), "{good}");
+        }
+        for bad in ["text/html", "image/*", "application/json;q=0"] {
+            assert!(!accepts(bad, &offered), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! HTTP, both faces: `api` (JSON and SSE) and `pages`. A request comes in through [`manners`] (id, headers, gzip), then
+//! the [`guard`] (who, may they, is there room), then its handler, which speaks to `db` for reads and to `actions` for
+//! deeds. What goes wrong leaves through [`error`].
+//!
+//! Deliberately absent: runtimes and clouds. A request never calls out.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::Router;
+use tokio_util::sync::CancellationToken;
+use utoipa::openapi::OpenApi;
+
+use crate::{
+    actions::Actions,
+    clock::Clock,
+    config::Config,
+    db::{Db, listen::Listener, notify},
+    hub::Hub,
+    keys::KeyFile,
+};
+
+pub mod admission;
+pub mod api;
+pub mod auth;
+pub mod error;
+pub mod extract;
+pub mod face;
+pub mod guard;
+pub mod manners;
+pub mod page;
+pub mod pages;
+pub mod params;
+pub mod plot;
+pub mod rate;
+pub mod routes;
+pub mod sse;
+pub mod why;
+
+pub use error::{Code, Error};
+pub use routes::{Access, Load, Route, Routes, Table};
+
+/// What an installation may want otherwise.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where browsers find us; `https` makes cookies secure.
+    pub public_url: String,
+    /// Requests of one caller per second, and how many at once after a pause. The benchmark raises it.
+    pub rate: rate::Limit,
+    /// Sign-in attempts of one address.
+    pub sign_in_rate: rate::Limit,
+    /// Requests that may be with the database at once, and how many may wait for that.
+    pub admission: admission::Bound,
+    /// Largest body, except for uploads of code.
+    pub body_limit: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            public_url: "http://127.0.0.1:7420".into(),
+            rate: rate::Limit {
+                per_second: 5_000.0,
+                burst: 10_000.0,
+            },
+            sign_in_rate: rate::Limit {
+                per_second: 0.2,
+                burst: 10.0,
+            },
+            admission: admission::Bound {
+                at_once: 192,
+                waiting: 512,
+                patience: Duration::from_secs(2),
+            },
+            body_limit: 1024 * 1024,
+        }
+    }
+}
+
+impl From<&Config> for Settings {
+    fn from(config: &Config) -> Self {
+        Self {
+            public_url: config.public_url.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+/// What every handler may use. Cheap to clone.
+#[derive(Clone)]
+pub struct WebState {
+    pub db: Db,
+    pub actions: Actions,
+    pub hub: Hub,
+    pub settings: Arc<Settings>,
+    pub(crate) access: auth::cache::AccessCache,
+    pub(crate) admission: admission::Admission,
+    pub(crate) rates: rate::Rates,
+    pub(crate) sign_in_rates: rate::Rates,
+    pub(crate) stop: CancellationToken,
+    listener: Listener,
+}
+
+impl WebState {
+    /// Inside a tokio runtime: the hub and the batching of creates begin at once.
+    pub fn new(
+        db: Db,
+        clock: Arc<dyn Clock>,
+        keys: Arc<KeyFile>,
+        settings: impl Into<Settings>,
+        stop: CancellationToken,
+    ) -> Self {
+        let settings = Arc::new(settings.into());
+        let listener = Listener::start(&db, &[notify::LOGS, notify::EVENTS, notify::ACCESS], stop.clone());
+        let hub_clock = clock.clone();
+        let hub = Hub::start(&db, &listener, Arc::new(move || hub_clock.now()), stop.clone());
+        Self {
+            actions: Actions::new(db.clone(), clock, keys),
+            hub,
+            access: auth::cache::AccessCache::new(),
+            admission: admission::Admission::new(settings.admission),
+            rates: rate::Rates::new(settings.rate),
+            sign_in_rates: rate::Rates::new(settings.sign_in_rate),
+            settings,
+            stop,
+            listener,
+            db,
+        }
+    }
+
+    /// What goes on beside requests: cached callers are dropped when access changes, and last uses are written down.
+    pub async fn run(self, stop: CancellationToken) {
+        auth::cache::keep(self.access, self.db, self.actions.clock, self.listener, stop).await;
+    }
+}
+
+/// The whole program's HTTP side.
+pub fn router(state: WebState) -> Router {
+    let (router, _, table) = routes().finish();
+    manners::wrap(router, table, state)
+}
+
+/// Every route, with who may use it.
+fn routes() -> Routes {
+    let routes = api::register(Routes::new(api::document::begin()));
+    let routes = auth::register(routes);
+    pages::register(routes)
+}
+
+/// The API's document, as it is committed and served.
+pub fn openapi() -> OpenApi {
+    let (_, document, table) = routes().finish();
+    api::document::polish(document, &table)
+}
+
+/// Every route with its access, for the access test.
+pub fn access_table() -> Arc<Table> {
+    routes().finish().2
+}

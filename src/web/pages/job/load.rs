@@ -1,0 +1,506 @@
+//! Reading what a job's page shows, and putting it into words.
+
+use chrono::{DateTime, Duration, Utc};
+use trainyard_core::{
+    document::job::JobDocument,
+    model::{AttemptPhase, JobId, Phase, ReplicaKey, TeamRole, Wanted},
+    plan::{
+        hang::StepAt,
+        postmortem::{Part, PostMortem},
+        progress::{Progress, progress},
+        why::Why,
+        words,
+    },
+};
+
+use super::{Action, CheckpointRow, JobPage, PostMortemView, RankEnd, Reason, history, measures, replicas};
+use crate::{
+    db::{
+        DbError, attempts_read, conditions,
+        events::Subject,
+        jobs_read::{self, Job},
+        logs, metrics,
+        page_reads::{self, Aside},
+        reports, usage_read,
+    },
+    web::{
+        Error, WebState,
+        extract::Asker,
+        pages::{
+            found, told,
+            view::{Choice, Condition, Crumb, Fact, Section, Shell, State, Tone},
+        },
+        why,
+    },
+};
+
+/// What the address asks for.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+pub struct JobQuery {
+    pub attempt: Option<i32>,
+    /// Events older than this one.
+    pub events: Option<i64>,
+    /// `table`: every replica as a row, however many.
+    pub view: Option<String>,
+    /// One replica alone, from a cell of the grid.
+    pub replica: Option<String>,
+    /// What was just done, one of a few words.
+    pub done: Option<String>,
+}
+
+/// What the last action did. Only words that we know are said, so an address can put none into the page.
+pub fn notice(query: &JobQuery) -> Option<String> {
+    let said = match query.done.as_deref()? {
+        "submitted" => "Submitted.",
+        "cancel" => "It was asked to end.",
+        "suspend" => "It was asked to pause.",
+        "resume" => "It waits for its turn again.",
+        "rerun" => "Submitted again, as this new job.",
+        "priority" => "The priority was changed.",
+        _ => return None,
+    };
+    Some(said.to_owned())
+}
+
+const ATTEMPTS: i64 = 50;
+const EVENTS: i64 = 15;
+const CHECKPOINTS: i64 = 5;
+const REPLICAS: i64 = 10_000;
+
+pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) -> Result<JobPage, Error> {
+    let (db, actor, now) = (&state.db, &asker.caller.actor, state.actions.now());
+    let scope = actor.scope();
+    let detail = found("job", id, jobs_read::get(db, &scope, id).await)?;
+    let home = found("job", id, jobs_read::home(db, &scope, id).await)?;
+    let job = &detail.job;
+    let document: JobDocument = serde_json::from_str(detail.document.get()).map_err(|error| DbError::Inconsistent {
+        table: "jobs",
+        key: id.to_string(),
+        what: format!("document: {error}"),
+    })?;
+    let attempts = attempts_read::attempts(db, &home, None, ATTEMPTS).await?;
+    let number = query.attempt.unwrap_or(job.attempt);
+    let rows = attempts_read::replicas(db, &home, number, None, REPLICAS).await?;
+    let incarnations = page_reads::incarnations(db, &home, number).await?;
+    let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    // Asked now, and not what was stored when the queue was last looked at.
+    let why = why::answer(state, &scope, id).await?.why;
+    let conditions = told::conditions(conditions::of(db, Subject::Job(id)).await?, false, now);
+    let mut events = page_reads::job_events(db, &home, query.events, EVENTS + 1).await?;
+    let more_events = (events.len() as i64 > EVENTS).then(|| {
+        events.truncate(EVENTS as usize);
+        let last = events.last().map_or(0, |event| event.seq);
+        format!("/jobs/{id}?events={last}#events")
+    });
+    let intervals = usage_read::intervals(db, &home, 0, 500).await?;
+    let totals = usage_read::totals(db, &home, now).await?;
+    let checkpoints = reports::checkpoints(db, &home, None, CHECKPOINTS).await?;
+    let key = logs::readable(db, &scope, id).await?;
+    let selection = metrics::Selection {
+        attempt: Some(number),
+        ..metrics::Selection::default()
+    };
+    let series = metrics::read(db, metrics::Owner::Job(key), &selection).await?;
+    let failed = attempts.iter().find(|attempt| attempt.has_post_mortem);
+    let post_mortem = match failed {
+        // A retry that runs well again is what the page is about; its forerunner's end is in the attempts.
+        Some(attempt)
+            if query.attempt == Some(attempt.number) || (query.attempt.is_none() && attempt.number == job.attempt) =>
+        {
+            attempts_read::post_mortem(db, &home, Some(attempt.number)).await.ok()
+        }
+        _ => None,
+    };
+
+    let progress = told_progress(&series, job, now);
+    let since = attempts.first().map(|attempt| match attempt.phase {
+        AttemptPhase::Starting => attempt.admitted_at,
+        AttemptPhase::Running => attempt.running_at.unwrap_or(attempt.admitted_at),
+        AttemptPhase::Stopping => attempt.stopping_at.unwrap_or(attempt.admitted_at),
+        AttemptPhase::Ended => told::phase_since(job),
+    });
+    let since = if job.phase.is_active() { since } else { None }.unwrap_or_else(|| told::phase_since(job));
+    let flags: Vec<&str> = conditions.iter().map(|condition| condition.name.as_str()).collect();
+    let allowed = document.restart.max.saturating_add(1);
+    let ran = Duration::milliseconds(((totals.starting + totals.running) * 1000.0) as i64);
+    let sentence = told::job_sentence(
+        job,
+        &aside,
+        &told::More {
+            progress: progress.as_ref(),
+            why: why.as_ref(),
+            attempt: u32::try_from(job.attempt)
+                .ok()
+                .filter(|number| *number > 0)
+                .map(|number| (number, allowed)),
+            flags: &flags,
+            since: Some(since),
+            ran_for: (ran > Duration::zero()).then_some(ran),
+        },
+        now,
+    );
+    let told_state = state_of(job, why.as_ref(), post_mortem.as_ref(), sentence.clone(), since, now);
+    let shell = Shell {
+        title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
+        section: Section::Jobs,
+        crumbs: vec![Crumb {
+            label: "Jobs".into(),
+            href: "/jobs".into(),
+        }],
+        viewer: None,
+        live: (!job.phase.is_final() || !rows.iter().all(|row| row.phase.is_final())).then(|| live_address(id, query)),
+        here: format!("/jobs/{id}"),
+        notice: None,
+        wide: false,
+    };
+    let post_mortem = post_mortem.map(|end| told_post_mortem(&end, id, now));
+    let facts = facts(job, &document, &aside, &checkpoints, &totals, now);
+    let timeline = history::draw(job, &attempts, &intervals, &checkpoints, &rows, now);
+    let plots = measures::plots(id, number, &series, &rows);
+    Ok(JobPage {
+        shell,
+        id: id.to_string(),
+        name: job.name.clone(),
+        state: told_state,
+        actions: actions(job, actor.may(job.team.id, TeamRole::Member)),
+        conditions,
+        reasons: why.as_ref().map(reasons).unwrap_or_default(),
+        post_mortem,
+        facts,
+        timeline,
+        replicas: replicas::told(id, number, &rows, &incarnations, query, now),
+        attempts: match attempts.len() {
+            0 | 1 => Vec::new(),
+            _ => attempts
+                .iter()
+                .rev()
+                .map(|attempt| Choice {
+                    label: format!("Attempt {}", attempt.number),
+                    href: format!("/jobs/{id}?attempt={}#replicas", attempt.number),
+                    current: attempt.number == number,
+                    count: attempt.outcome.map(|outcome| outcome.to_string()),
+                })
+                .collect(),
+        },
+        plots,
+        no_plots: match document.metrics.catch {
+            true => "Nothing was measured yet. Print a line such as step=120 loss=0.31 and it is drawn here.",
+            false => "Nothing was measured yet. This job's document turns catching off; points can be posted by REST.",
+        },
+        checkpoints: checkpoints
+            .into_iter()
+            .map(|row| CheckpointRow {
+                step: words::count(row.step),
+                attempt: u32::try_from(row.attempt).unwrap_or(0),
+                path: row.path,
+                at: told::when(row.at, now),
+            })
+            .collect(),
+        events: events.into_iter().map(|row| told::event(row, now)).collect(),
+        more_events,
+        document: trainyard_core::document::to_yaml(&document),
+    })
+}
+
+fn live_address(id: JobId, query: &JobQuery) -> String {
+    let mut address = format!("/jobs/{id}/live");
+    let mut joint = '?';
+    let mut add = |name: &str, value: String| {
+        address.push(joint);
+        address.push_str(name);
+        address.push('=');
+        address.push_str(&told::encoded(&value));
+        joint = '&';
+    };
+    if let Some(attempt) = query.attempt {
+        add("attempt", attempt.to_string());
+    }
+    if let Some(events) = query.events {
+        add("events", events.to_string());
+    }
+    if let Some(view) = &query.view {
+        add("view", view.clone());
+    }
+    if let Some(replica) = &query.replica {
+        add("replica", replica.clone());
+    }
+    address
+}
+
+/// How fast the furthest rank goes, from the times of its steps.
+fn told_progress(
+    series: &std::collections::BTreeMap<metrics::SeriesKey, Vec<metrics::Point>>,
+    job: &Job,
+    now: DateTime<Utc>,
+) -> Option<Progress> {
+    if !job.phase.is_active() {
+        return None;
+    }
+    let furthest = series
+        .values()
+        .filter(|points| points.last().is_some_and(|point| point.step.is_some()))
+        .max_by_key(|points| points.last().and_then(|point| point.step))?;
+    let steps: Vec<StepAt> = furthest
+        .iter()
+        .rev()
+        .take(200)
+        .rev()
+        .filter_map(|point| {
+            Some(StepAt {
+                step: point.step?,
+                at: DateTime::from_timestamp_millis(point.at)?,
+            })
+        })
+        .collect();
+    progress(&steps, job.total_steps.and_then(|total| u64::try_from(total).ok()), now)
+}
+
+fn state_of(
+    job: &Job,
+    why: Option<&Why>,
+    end: Option<&PostMortem>,
+    sentence: String,
+    since: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> State {
+    let (reason, next) = match (end, why) {
+        (Some(end), _) if job.phase == Phase::Failed => (None, Some(end.next.clone())),
+        (_, Some(why)) if !job.phase.is_final() => (None, told::next_step(why)),
+        _ if job.phase.is_active() || job.phase.is_final() => (None, None),
+        _ => (Some(job.message.clone()), None),
+    };
+    let wish = match (job.wanted, job.phase) {
+        (_, phase) if phase.is_final() => None,
+        (Wanted::Cancel, _) => Some("It was asked to end and ends as soon as its processes have.".to_owned()),
+        (Wanted::Suspend, phase) if phase != Phase::Suspended => {
+            Some("It was asked to pause; a checkpoint is waited for.".to_owned())
+        }
+        (Wanted::Delete, _) => Some("It was asked to go; it ends, then leaves every list.".to_owned()),
+        _ => None,
+    };
+    State {
+        tone: told::job_tone(job),
+        // The sentence of an end says its reason already.
+        reason: wish.or(reason).filter(|reason| !reason.is_empty() && !sentence.contains(reason.as_str())),
+        sentence,
+        code: Some(job.reason.clone()).filter(|code| !code.is_empty()),
+        since: Some(told::when(since, now)),
+        next,
+        stale: job.stale_since.filter(|_| !job.phase.is_final()).map(|at| {
+            format!("No worker has looked at its cluster for {}. What stands here is from then; its processes may still run.", words::duration(now - at))
+        }),
+    }
+}
+
+fn actions(job: &Job, member: bool) -> Vec<Action> {
+    let id = job.id;
+    let action = |label, verb: &str, danger| Action {
+        label,
+        href: format!("/jobs/{id}/{verb}"),
+        danger,
+    };
+    let mut actions = Vec::new();
+    if !member {
+        return actions;
+    }
+    if job.phase.is_final() {
+        actions.push(action("Rerun", "rerun", false));
+        actions.push(action("Delete", "delete", true));
+        return actions;
+    }
+    match (job.phase, job.wanted) {
+        (_, Wanted::Cancel | Wanted::Delete) => {}
+        (Phase::Suspended, _) | (_, Wanted::Suspend) => actions.push(action("Resume", "resume", false)),
+        _ => actions.push(action("Suspend", "suspend", false)),
+    }
+    actions.push(action("Priority", "priority", false));
+    if !matches!(job.wanted, Wanted::Cancel | Wanted::Delete) {
+        actions.push(action("Cancel", "cancel", true));
+    }
+    actions
+}
+
+fn facts(
+    job: &Job,
+    document: &JobDocument,
+    aside: &Aside,
+    checkpoints: &[reports::Checkpoint],
+    totals: &usage_read::UsageTotals,
+    now: DateTime<Utc>,
+) -> Vec<Fact> {
+    let seconds = |seconds: f64| words::duration(Duration::milliseconds((seconds * 1000.0) as i64));
+    let mut facts = vec![match (&job.cluster, &job.cluster_wanted) {
+        (Some(cluster), _) => Fact::link("Cluster", cluster.name.clone(), format!("/clusters/{}", cluster.id)),
+        (None, Some(name)) => Fact::new("Cluster", name.clone()),
+        (None, None) => Fact::new("Cluster", "any that fits"),
+    }];
+    facts.push(Fact::new(
+        "Team, owner",
+        format!("{}, {}", job.team.name, job.owner.name),
+    ));
+    facts.push(Fact::new(
+        "Asks for",
+        told::asks(job.replicas, job.cpu_milli, job.memory_bytes, job.gpus),
+    ));
+    if job.attempt > 0 {
+        let allowed = i64::from(document.restart.max) + 1;
+        facts.push(Fact::new(
+            "Attempt",
+            format!("{} of at most {}", job.attempt, allowed.max(job.attempt.into())),
+        ));
+    }
+    facts.push(match checkpoints.first() {
+        Some(last) => Fact::when(
+            "Last checkpoint",
+            crate::web::pages::view::When {
+                words: format!("step {}, {}", words::count(last.step), words::relative(last.at, now)),
+                ..told::when(last.at, now)
+            },
+        ),
+        None => Fact::new("Last checkpoint", "none reported"),
+    });
+    facts.push(Fact::new("Priority", job.priority.to_string()));
+    facts.push(Fact::when("Submitted", told::when(job.created_at, now)));
+    facts.push(Fact::new(
+        "Waited, ran",
+        format!(
+            "{}, {}",
+            seconds(totals.queued),
+            seconds(totals.starting + totals.running)
+        ),
+    ));
+    if totals.running_lost > 0.5 {
+        facts.push(Fact::new("Lost since checkpoints", seconds(totals.running_lost)));
+    }
+    let framework = serde_json::to_value(document.framework).ok();
+    let framework = framework
+        .as_ref()
+        .and_then(|word| word.as_str())
+        .unwrap_or("plain")
+        .to_owned();
+    facts.push(Fact::new("Framework", framework));
+    if !job.labels.is_empty() {
+        let labels: Vec<String> = job
+            .labels
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        facts.push(Fact::new("Labels", labels.join(", ")));
+    }
+    if let Some(origin) = &job.origin {
+        facts.push(Fact::link(
+            "Made from",
+            origin.job.to_string(),
+            format!("/jobs/{}", origin.job),
+        ));
+    }
+    if job.phase == Phase::Starting {
+        facts.push(Fact::new("Ranks up", format!("{} of {}", aside.running, job.replicas)));
+    }
+    facts.push(Fact::new("Id", job.id.to_string()));
+    facts
+}
+
+fn reasons(why: &Why) -> Vec<Reason> {
+    why.reasons
+        .iter()
+        .map(|reason| Reason {
+            layer: words::sentence(reason.layer.as_str()),
+            message: told::full(&reason.message),
+            code: serde_json::to_value(reason.code)
+                .ok()
+                .and_then(|code| code.as_str().map(str::to_owned))
+                .unwrap_or_default(),
+            numbers: reason
+                .numbers
+                .iter()
+                .map(|figure| (figure.name.clone(), figure_in_words(figure.value, &figure.unit)))
+                .collect(),
+            next: told::full(&reason.next),
+        })
+        .collect()
+}
+
+fn figure_in_words(value: i64, unit: &str) -> String {
+    let unsigned = u64::try_from(value).unwrap_or(0);
+    match unit {
+        "cores/1000" => words::cores(unsigned),
+        "bytes" => words::bytes(unsigned),
+        "seconds" => words::duration(Duration::seconds(value)),
+        "gpus" => words::counted(unsigned, "GPU"),
+        other => format!("{} {other}", words::count(value)),
+    }
+}
+
+fn told_post_mortem(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMortemView {
+    let part = |part: Part| match part {
+        Part::FirstFailure => (0, "First to fail:"),
+        Part::AlsoFailed => (1, "Failed too:"),
+        Part::NeverRan => (2, "Never ran:"),
+        Part::Victim => (3, "Ended with it:"),
+        Part::Succeeded => (4, "Succeeded:"),
+    };
+    let mut replicas: Vec<_> = end.replicas.iter().collect();
+    replicas.sort_by_key(|replica| (part(replica.part).0, replica.rank));
+    let ranks = replicas
+        .into_iter()
+        // Hundreds of victims say the same; the table of replicas has all of them.
+        .take(12)
+        .map(|replica| {
+            let key = ReplicaKey {
+                role: replica.role.clone(),
+                index: replica.index,
+            };
+            let place = replica
+                .node
+                .as_ref()
+                .map(|node| format!(" on {node}"))
+                .unwrap_or_default();
+            RankEnd {
+                part: part(replica.part).1,
+                first: replica.part == Part::FirstFailure,
+                name: format!("rank {} ({key}){place}", replica.rank),
+                exit: replica.exit.clone(),
+                meaning: replica
+                    .recognised
+                    .as_ref()
+                    .map(|known| format!("{} {}", known.meaning, known.next)),
+                lines: replica
+                    .last_lines
+                    .iter()
+                    .map(|line| crate::web::pages::terminal::plain(line))
+                    .collect(),
+                logs: format!("/jobs/{id}/logs?attempt={}&replica={key}", end.attempt),
+            }
+        })
+        .collect();
+    PostMortemView {
+        attempt: end.attempt,
+        summary: end.summary.clone(),
+        code: serde_json::to_value(end.reason)
+            .ok()
+            .and_then(|code| code.as_str().map(str::to_owned))
+            .unwrap_or_default(),
+        policy: end.policy_sentence.clone(),
+        steps_lost: end.steps_lost.filter(|lost| *lost > 0).map(|lost| {
+            format!(
+                "{} since the last checkpoint are lost.",
+                words::counted(lost.unsigned_abs(), "step")
+            )
+        }),
+        next: end.next.clone(),
+        ranks,
+        nodes: end
+            .nodes
+            .iter()
+            .map(|node| Condition {
+                tone: Tone::Warning,
+                severity: node.severity.as_str(),
+                name: format!("{}: {}", node.node, told::named(&node.condition)),
+                message: node.message.clone(),
+                code: node.condition.clone(),
+                since: told::when(node.since.unwrap_or(end.ended_at), now),
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,393 @@
+//! Reading the window of output that a page shows.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use regex::{Regex, RegexBuilder};
+use serde_json::json;
+use trainyard_core::{model::JobId, plan::words};
+
+use super::{
+    Found, LogsPage, LogsQuery,
+    rows::{self, TimeMode},
+};
+use crate::{
+    db::{
+        Db, Scope, attempts_read, jobs_read,
+        logs::{self, StreamRow, follow},
+        page_reads,
+    },
+    logs::{
+        line::LogLine,
+        merge::Begin,
+        page::{self, Query},
+        position::Position,
+        search::{self, Limits, Needle},
+        stream::From,
+    },
+    web::{
+        Error,
+        pages::{
+            found, told,
+            view::{Crumb, Section, SelectOption, Shell},
+        },
+    },
+};
+
+/// Lines of a page without JavaScript, and what JavaScript begins with.
+const WINDOW: usize = 500;
+/// How far behind the line that is asked for the window begins.
+const LEAD: u64 = 150;
+/// Lines of one moment that are looked through for the line that is asked for.
+const FAR: usize = 5_000;
+const BYTES: usize = 4 << 20;
+const REPLICAS: usize = 2_000;
+
+/// A part of the output.
+struct Window {
+    lines: Vec<LogLine>,
+    /// Where following goes on.
+    next: Position,
+    /// There is something before and behind it.
+    older: bool,
+    newer: bool,
+}
+
+pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: DateTime<Utc>) -> Result<LogsPage, Error> {
+    let detail = found("job", id, jobs_read::get(db, scope, id).await)?;
+    let home = found("job", id, jobs_read::home(db, scope, id).await)?;
+    let key = found("job", id, logs::readable(db, scope, id).await)?;
+    let attempts = attempts_read::attempts(db, &home, None, 100).await?;
+    let number = query.attempt(home.attempt);
+    let attempt = attempts.iter().find(|attempt| attempt.number == number);
+    let all = page::streams(
+        db,
+        key,
+        &page::Filter {
+            attempt: Some(number),
+            ..page::Filter::default()
+        },
+    )
+    .await?;
+    let filter = query.filter(number);
+    let streams: Vec<StreamRow> = all.iter().filter(|row| filter.takes(row)).cloned().collect();
+    let window = window(db, &streams, query).await?;
+    let complete = follow::is_complete(db, id).await?;
+    let start = attempt.map_or(detail.job.created_at, |attempt| {
+        attempt.running_at.unwrap_or(attempt.admitted_at)
+    });
+    let mode = match LogsQuery::text(&query.time) {
+        Some("start") => TimeMode::Start(start),
+        Some("off") => TimeMode::Off,
+        _ => TimeMode::Clock,
+    };
+    let chosen = query.chosen(number);
+    let address = format!("/jobs/{id}/logs?{chosen}");
+    let search = LogsQuery::text(&query.search).map(str::to_owned);
+    let found = match &search {
+        Some(text) => Some(hits(db, &streams, text, query.regex, &address).await?),
+        None => None,
+    };
+    let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    let sentence = told::job_sentence(&detail.job, &aside, &told::More::default(), now);
+    let name = detail.job.name.clone();
+    let follow = !complete && query.at.is_none() && query.before.is_none() && query.since.is_none() && search.is_none();
+    let api = api_choice(query, number);
+    let resume = format!("/jobs/{id}/logs/live?{chosen}&from=");
+    let config = json!({
+        "lines": format!("/api/v1/jobs/{id}/logs?{api}"),
+        "live": (!complete).then(|| format!("{resume}{}", told::encoded(&window.next.to_string()))),
+        "resume": resume,
+        "start": start.timestamp_millis(),
+        "older": window.older,
+        "newer": window.newer,
+    });
+    let edge = |line: Option<&LogLine>| line.map(|line| told::encoded(&line.at));
+    Ok(LogsPage {
+        shell: Shell {
+            title: format!("Output of {name}"),
+            section: Section::Jobs,
+            crumbs: vec![
+                Crumb {
+                    label: "Jobs".into(),
+                    href: "/jobs".into(),
+                },
+                Crumb {
+                    label: name.clone(),
+                    href: format!("/jobs/{id}"),
+                },
+            ],
+            here: address.clone(),
+            notice: (query.none.as_deref() == Some("error"))
+                .then(|| "No line of this attempt looks like an error.".to_owned()),
+            wide: true,
+            ..Shell::default()
+        },
+        id: id.to_string(),
+        name,
+        tone: told::job_tone(&detail.job),
+        sentence,
+        attempts: match attempts.is_empty() {
+            true => vec![SelectOption {
+                value: String::new(),
+                label: "none yet".into(),
+                selected: true,
+            }],
+            false => attempts
+                .iter()
+                .map(|attempt| SelectOption {
+                    value: attempt.number.to_string(),
+                    label: format!(
+                        "{}, {}",
+                        attempt.number,
+                        attempt
+                            .outcome
+                            .map_or_else(|| attempt.phase.to_string(), |outcome| outcome.to_string())
+                    ),
+                    selected: attempt.number == number,
+                })
+                .collect(),
+        },
+        replicas: replicas(&all, query),
+        times: [("clock", "clock, UTC"), ("start", "since the start"), ("off", "off")]
+            .into_iter()
+            .map(|(value, label)| SelectOption {
+                value: value.into(),
+                label: label.into(),
+                selected: mode.class() == value,
+            })
+            .collect(),
+        time_mode: mode.class(),
+        regex: query.regex,
+        follow,
+        found,
+        first_error: Some(format!("/jobs/{id}/first-error?{chosen}")),
+        download: format!("/api/v1/jobs/{id}/logs/download?{api}"),
+        older: edge(window.lines.first())
+            .filter(|_| window.older)
+            .map(|at| format!("{address}&before={at}")),
+        newer: edge(window.lines.last())
+            .filter(|_| window.newer)
+            .map(|at| format!("{address}&since={at}")),
+        none: none(complete, home.attempt, streams.is_empty()).to_owned(),
+        rows: window.lines.into_iter().map(|line| rows::row(line, mode)).collect(),
+        search: search.unwrap_or_default(),
+        viewer_config: config.to_string(),
+    })
+}
+
+fn none(complete: bool, attempt: i32, no_stream: bool) -> &'static str {
+    match (attempt, complete, no_stream) {
+        (0, false, _) => "No attempt was started yet. Its output appears here as it is printed.",
+        (0, true, _) => "The job ended before any attempt was started, so nothing was printed.",
+        (_, false, _) => {
+            "Nothing was printed yet. Output appears here as it is printed. Python holds it back unless PYTHONUNBUFFERED=1 is set."
+        }
+        (_, true, true) => "Nothing is stored for this choice.",
+        (_, true, false) => "Nothing was printed.",
+    }
+}
+
+fn api_choice(query: &LogsQuery, attempt: i32) -> String {
+    match query.replica() {
+        Some(key) => format!(
+            "attempt={attempt}&role={}&index={}",
+            told::encoded(&key.role),
+            key.index
+        ),
+        None => format!("attempt={attempt}"),
+    }
+}
+
+fn replicas(streams: &[StreamRow], query: &LogsQuery) -> Vec<SelectOption> {
+    let ranks: BTreeMap<i32, String> = streams
+        .iter()
+        .map(|row| (row.rank, format!("{}-{}", row.role, row.index)))
+        .collect();
+    let chosen = query.replica().map(|key| key.to_string());
+    let all = match ranks.len() {
+        0 => "all".to_owned(),
+        count => format!("All {}, by time", words::count(count as i64)),
+    };
+    std::iter::once(SelectOption {
+        value: String::new(),
+        label: all,
+        selected: chosen.is_none(),
+    })
+    .chain(ranks.into_iter().take(REPLICAS).map(|(rank, key)| SelectOption {
+        label: format!("{key} (rank {rank})"),
+        selected: chosen.as_deref() == Some(key.as_str()),
+        value: key,
+    }))
+    .collect()
+}
+
+async fn window(db: &Db, streams: &[StreamRow], query: &LogsQuery) -> Result<Window, Error> {
+    if let Some(anchor) = LogsQuery::text(&query.at).and_then(rows::of_anchor)
+        && let Some(window) = around(db, streams, anchor).await?
+    {
+        return Ok(window);
+    }
+    let time = |text: &Option<String>| LogsQuery::text(text).and_then(|text| text.parse::<DateTime<Utc>>().ok());
+    if let Some(since) = time(&query.since) {
+        let page = read(
+            db,
+            streams,
+            Begin::From(From::Time(since.timestamp_millis())),
+            None,
+            WINDOW,
+        )
+        .await?;
+        return Ok(Window {
+            newer: page.more,
+            older: true,
+            next: page.next.clone(),
+            lines: page.lines(streams, false),
+        });
+    }
+    let until = time(&query.before).map(|at| at.timestamp_millis());
+    let page = read(db, streams, Begin::From(From::Tail(WINDOW as u64)), until, WINDOW).await?;
+    let lines = page.lines(streams, false);
+    Ok(Window {
+        older: lines.len() >= WINDOW,
+        newer: until.is_some(),
+        next: page.next.clone(),
+        lines,
+    })
+}
+
+/// The lines around one. `None`: it is not there.
+async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) -> Result<Option<Window>, Error> {
+    let (role, index, stream, line) = anchor;
+    let row = streams
+        .iter()
+        .rfind(|row| row.role == role && row.index == index && row.stream.as_str() == stream);
+    let Some(row) = row else { return Ok(None) };
+    let one = [row.clone()];
+    let alone = read(db, &one, Begin::From(From::Line(line - 1)), None, 1).await?;
+    let Some(at) = alone.runs.first().map(|placed| placed.run.at) else {
+        return Ok(None);
+    };
+    let before = read(db, streams, Begin::From(From::Tail(LEAD)), Some(at), LEAD as usize).await?;
+    let behind = read(db, streams, Begin::From(From::Time(at)), None, FAR).await?;
+    let mut lines = before.lines(streams, false);
+    let mut rest = behind.lines(streams, false);
+    let wanted = |found: &LogLine| {
+        found.line == Some(line) && found.role == role && found.index == index && found.stream == row.stream
+    };
+    match rest.iter().position(wanted) {
+        Some(_) => {
+            lines.append(&mut rest);
+            Ok(Some(Window {
+                older: true,
+                newer: behind.more,
+                next: behind.next,
+                lines,
+            }))
+        }
+        // Thousands of lines of other ranks were stored in the same moment: the line's own stream is shown.
+        None => {
+            let from = line.saturating_sub(LEAD).max(1) - 1;
+            let page = read(db, &one, Begin::From(From::Line(from)), None, WINDOW).await?;
+            Ok(Some(Window {
+                older: true,
+                newer: true,
+                next: page.next.clone(),
+                lines: page.lines(&one, false),
+            }))
+        }
+    }
+}
+
+async fn read(
+    db: &Db,
+    streams: &[StreamRow],
+    begin: Begin,
+    until: Option<i64>,
+    lines: usize,
+) -> Result<page::Page, Error> {
+    Ok(page::page(
+        db,
+        streams,
+        &Query {
+            begin,
+            until,
+            lines,
+            bytes: BYTES,
+        },
+    )
+    .await?)
+}
+
+async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, address: &str) -> Result<Found, Error> {
+    const SHOWN: usize = 200;
+    let quoted: String = text.chars().take(80).collect();
+    let (needle, pattern) = match (Needle::new(text, is_regex, !is_regex), highlight(text, is_regex)) {
+        (Ok(needle), Some(pattern)) => (needle, pattern),
+        (Err(crate::logs::LogsError::Pattern(why)), _) => {
+            return Ok(Found {
+                summary: format!("\"{quoted}\" is no regular expression: {why}"),
+                hits: Vec::new(),
+            });
+        }
+        (Err(error), _) => return Err(error.into()),
+        (Ok(_), None) => {
+            return Ok(Found {
+                summary: format!("\"{quoted}\" can't be searched for"),
+                hits: Vec::new(),
+            });
+        }
+    };
+    let limits = Limits {
+        lines: SHOWN,
+        lines_per_stream: 50,
+        ..Limits::default()
+    };
+    let result = search::search(db, streams, &needle, None, limits).await?;
+    let count: usize = result.groups.iter().map(|group| group.lines.len()).sum();
+    let more = result.next.is_some() || result.groups.iter().any(|group| group.cut);
+    let mut ranks: Vec<i32> = result
+        .groups
+        .iter()
+        .filter_map(|group| streams.get(group.stream))
+        .map(|row| row.rank)
+        .collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let mut of: Vec<i32> = streams.iter().map(|row| row.rank).collect();
+    of.sort_unstable();
+    of.dedup();
+    let summary = match (count, more) {
+        (0, false) => format!(
+            "\"{quoted}\" was not found in {}",
+            words::counted(of.len() as u64, "rank")
+        ),
+        (0, true) => format!(
+            "\"{quoted}\" was not found in the first {}",
+            words::bytes(result.searched)
+        ),
+        (count, more) => format!(
+            "\"{quoted}\" was found in {}{}, in {} of {}",
+            if more { "at least " } else { "" },
+            words::counted(count as u64, "line"),
+            ranks.len(),
+            words::counted(of.len() as u64, "rank"),
+        ),
+    };
+    let hits = result
+        .groups
+        .iter()
+        .flat_map(|group| &group.lines)
+        .map(|line| rows::hit(line, &pattern, address))
+        .collect();
+    Ok(Found { summary, hits })
+}
+
+fn highlight(text: &str, is_regex: bool) -> Option<Regex> {
+    let pattern = if is_regex { text.to_owned() } else { regex::escape(text) };
+    RegexBuilder::new(&pattern)
+        .case_insensitive(!is_regex)
+        .size_limit(1 << 20)
+        .build()
+        .ok()
+}

@@ -1,0 +1,228 @@
+//! A job's output. The server shows a window of it as plain markup; where JavaScript runs, `logs.js` follows, scrolls
+//! and searches over the API. Output can never become markup: the template escapes it, the script sets text only.
+
+use askama::Template;
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{Html, Redirect, Response},
+};
+use serde::Deserialize;
+use trainyard_core::model::{JobId, ReplicaKey};
+
+pub mod load;
+pub mod rows;
+
+use super::{
+    found, shown,
+    terminal::Segment,
+    told,
+    view::{SelectOption, Shell, Tone},
+    viewer,
+};
+use crate::{
+    db::{jobs_read, logs},
+    hub::logs::Slow,
+    logs::{
+        merge::Begin,
+        page::{self, Filter},
+        position::Position,
+        search::{self, Limits, Needle},
+        stream::From,
+    },
+    web::{
+        Error, WebState,
+        extract::{Asker, Params, PathOf},
+        sse,
+    },
+};
+
+#[derive(Debug, Template)]
+#[template(path = "logs.html")]
+pub struct LogsPage {
+    pub shell: Shell,
+    pub id: String,
+    pub name: String,
+    pub tone: Tone,
+    pub sentence: String,
+    pub attempts: Vec<SelectOption>,
+    pub replicas: Vec<SelectOption>,
+    pub times: Vec<SelectOption>,
+    /// `clock`, `start` or `off`, as a class.
+    pub time_mode: &'static str,
+    pub search: String,
+    pub regex: bool,
+    pub follow: bool,
+    pub found: Option<Found>,
+    pub first_error: Option<String>,
+    pub download: String,
+    pub older: Option<String>,
+    pub newer: Option<String>,
+    pub rows: Vec<LogRow>,
+    /// What would be here.
+    pub none: String,
+    /// What the script needs to go on from here, as JSON.
+    pub viewer_config: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct LogRow {
+    /// `worker-1.stdout.1240`, stable for ever.
+    pub anchor: String,
+    pub number: u64,
+    pub replica: String,
+    /// The rank's colour, from 0 to 11.
+    pub color: u32,
+    pub stderr: bool,
+    pub error: bool,
+    pub time: String,
+    pub exact: String,
+    pub iso: String,
+    pub segments: Vec<Segment>,
+    /// In place of a line: what is missing here, in words.
+    pub gap: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// `"NaN" found 12 times, in 2 of 8 ranks`.
+    pub summary: String,
+    pub hits: Vec<FoundHit>,
+}
+
+#[derive(Debug, Clone)]
+pub struct FoundHit {
+    pub href: String,
+    pub anchor: String,
+    pub replica: String,
+    pub color: u32,
+    pub line: u64,
+    pub before: String,
+    pub hit: String,
+    pub after: String,
+}
+
+/// What the address asks for. A form sends every field, so an empty one means nothing.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct LogsQuery {
+    pub attempt: Option<String>,
+    /// `worker-1`.
+    pub replica: Option<String>,
+    /// `clock`, `start` or `off`.
+    pub time: Option<String>,
+    pub search: Option<String>,
+    #[serde(default)]
+    pub regex: bool,
+    /// A line's anchor: the window lies around it.
+    pub at: Option<String>,
+    /// Only what was stored before this time, or since it.
+    pub before: Option<String>,
+    pub since: Option<String>,
+    /// `error`: there is no line that looks like one.
+    pub none: Option<String>,
+    /// Of the live view: a position to go on from.
+    pub from: Option<String>,
+}
+
+impl LogsQuery {
+    fn text(value: &Option<String>) -> Option<&str> {
+        value.as_deref().map(str::trim).filter(|text| !text.is_empty())
+    }
+
+    fn attempt(&self, newest: i32) -> i32 {
+        Self::text(&self.attempt)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(newest)
+    }
+
+    fn replica(&self) -> Option<ReplicaKey> {
+        let (role, index) = Self::text(&self.replica)?.rsplit_once('-')?;
+        Some(ReplicaKey {
+            role: role.to_owned(),
+            index: index.parse().ok()?,
+        })
+    }
+
+    fn filter(&self, attempt: i32) -> Filter {
+        let replica = self.replica();
+        Filter {
+            attempt: Some(attempt),
+            role: replica.as_ref().map(|key| key.role.clone()),
+            index: replica.as_ref().and_then(|key| i32::try_from(key.index).ok()),
+            ..Filter::default()
+        }
+    }
+
+    /// The choice of streams, for addresses.
+    fn chosen(&self, attempt: i32) -> String {
+        match self.replica() {
+            Some(key) => format!("attempt={attempt}&replica={}", told::encoded(&key.to_string())),
+            None => format!("attempt={attempt}"),
+        }
+    }
+}
+
+/// `GET /jobs/{job}/logs`.
+pub async fn page(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(id): PathOf<JobId>,
+    Params(query): Params<LogsQuery>,
+) -> Result<Html<String>, Error> {
+    let mut page = load::load(&state.db, &asker.scope(), id, &query, state.actions.now()).await?;
+    page.shell.viewer = viewer(&asker);
+    shown(&page)
+}
+
+/// `GET /jobs/{job}/logs/live`: the lines behind a position, as they come. A slow reader is told how much it missed.
+pub async fn live(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(id): PathOf<JobId>,
+    Params(query): Params<LogsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    let scope = asker.scope();
+    let home = found("job", id, jobs_read::home(&state.db, &scope, id).await)?;
+    let key = found("job", id, logs::readable(&state.db, &scope, id).await)?;
+    let from = sse::last_event_id(&headers).or(LogsQuery::text(&query.from));
+    let begin = match from {
+        Some(text) => Begin::Position(text.parse::<Position>()?),
+        None => Begin::From(From::Tail(0)),
+    };
+    let filter = query.filter(query.attempt(home.attempt));
+    Ok(sse::response(state.hub.follow_logs(key, filter, begin, Slow::Skips)))
+}
+
+/// `GET /jobs/{job}/first-error`: to the earliest line of the attempt that looks like an error.
+pub async fn first_error(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(id): PathOf<JobId>,
+    Params(query): Params<LogsQuery>,
+) -> Result<Redirect, Error> {
+    let scope = asker.scope();
+    let home = found("job", id, jobs_read::home(&state.db, &scope, id).await)?;
+    let key = found("job", id, logs::readable(&state.db, &scope, id).await)?;
+    let attempt = query.attempt(home.attempt);
+    let streams = page::streams(&state.db, key, &query.filter(attempt)).await?;
+    let needle = Needle::new(rows::ERROR, true, false)?;
+    let limits = Limits {
+        lines_per_stream: 1,
+        ..Limits::default()
+    };
+    let found = search::search(&state.db, &streams, &needle, None, limits).await?;
+    let first = found
+        .groups
+        .into_iter()
+        .flat_map(|group| group.lines)
+        .min_by(|a, b| a.at.cmp(&b.at));
+    let chosen = query.chosen(attempt);
+    Ok(Redirect::to(&match first {
+        Some(line) => {
+            let anchor = rows::anchor(&line);
+            format!("/jobs/{id}/logs?{chosen}&at={}#{anchor}", told::encoded(&anchor))
+        }
+        None => format!("/jobs/{id}/logs?{chosen}&none=error"),
+    }))
+}

@@ -1,0 +1,115 @@
+//! A node's numbers as plots over a range of time.
+
+use chrono::{DateTime, Duration, Utc};
+use trainyard_core::model::NodeId;
+
+use crate::{
+    db::metrics::{Point, SeriesKey},
+    web::{
+        pages::{told, view::Plot},
+        plot::{self, Chart, Horizontal, Line},
+    },
+};
+
+/// The ranges that can be chosen: word in the address, label, length.
+pub const RANGES: [(&str, &str, i64); 4] = [
+    ("1h", "1 hour", 1),
+    ("6h", "6 hours", 6),
+    ("1d", "1 day", 24),
+    ("7d", "7 days", 168),
+];
+
+/// The chosen range, the first one without a choice.
+pub fn range(asked: Option<&str>) -> (&'static str, &'static str, Duration) {
+    let (word, label, hours) = RANGES
+        .into_iter()
+        .find(|(word, _, _)| Some(*word) == asked)
+        .unwrap_or(RANGES[0]);
+    (word, label, Duration::hours(hours))
+}
+
+const GIB: f64 = 1_073_741_824.0;
+const MIB: f64 = 1_048_576.0;
+
+/// Series by name: title, unit, what its values are divided by, whether zero belongs on the axis.
+const KNOWN: [(&str, &str, &str, f64, bool); 7] = [
+    ("cpu_percent", "CPU", "% of all cores", 1.0, true),
+    ("memory_used_bytes", "Memory used", "GiB", GIB, true),
+    ("disk_used_bytes", "Disk used", "GiB", GIB, true),
+    ("load_1m", "Load over 1 min", "", 1.0, true),
+    ("celsius", "Hottest sensor", "°C", 1.0, false),
+    ("network_received_bytes", "Received between samples", "MiB", MIB, true),
+    ("network_sent_bytes", "Sent between samples", "MiB", MIB, true),
+];
+
+/// A series' title and unit, and its scale.
+pub fn called(name: &str) -> (String, &'static str, f64, bool) {
+    if let Some((_, title, unit, scale, zero)) = KNOWN.into_iter().find(|(known, ..)| *known == name) {
+        return (title.to_owned(), unit, scale, zero);
+    }
+    let gpu = name.strip_prefix("gpu").and_then(|rest| rest.split_once('_'));
+    match gpu {
+        Some((index, "percent")) => (format!("GPU {index} busy"), "%", 1.0, true),
+        Some((index, "memory_bytes")) => (format!("GPU {index} memory"), "GiB", GIB, true),
+        Some((index, "celsius")) => (format!("GPU {index} temperature"), "°C", 1.0, false),
+        _ => (told::named(name), "", 1.0, false),
+    }
+}
+
+pub fn plots(
+    id: NodeId,
+    range: &str,
+    series: &std::collections::BTreeMap<SeriesKey, Vec<Point>>,
+    now: DateTime<Utc>,
+) -> Vec<Plot> {
+    let mut all: Vec<(&SeriesKey, &Vec<Point>)> = series.iter().collect();
+    all.sort_by_key(|(key, _)| {
+        KNOWN
+            .iter()
+            .position(|(name, ..)| *name == key.name)
+            .unwrap_or(KNOWN.len())
+    });
+    all.into_iter()
+        .filter_map(|(key, points)| {
+            let (title, unit, scale, from_zero) = called(&key.name);
+            let points: Vec<(f64, f64)> = points
+                .iter()
+                .map(|point| (point.at as f64, point.value / scale))
+                .collect();
+            let &(at, last) = points.last()?;
+            let most = points.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
+            let unit_words = if unit.is_empty() {
+                String::new()
+            } else {
+                format!(" {unit}")
+            };
+            let old = now.timestamp_millis() as f64 - at > 120_000.0;
+            let says = format!(
+                "{}{unit_words} {}, at most {}",
+                plot::number(last),
+                if old { "when last seen" } else { "now" },
+                plot::number(most)
+            );
+            let svg = plot::draw(&Chart {
+                title: &title,
+                description: &says,
+                x: Horizontal::Time,
+                y_label: if unit.is_empty() { &title } else { unit },
+                from_zero,
+                series: vec![Line {
+                    name: title.clone(),
+                    color: 0,
+                    points,
+                    stands_out: false,
+                }],
+            })?;
+            Some(Plot {
+                id: format!("plot-{}", told::encoded(&key.name)),
+                numbers: format!("/nodes/{id}/numbers/{}?range={range}", told::encoded(&key.name)),
+                title,
+                says,
+                svg,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,451 @@
+//! All nodes: a cell each, worst first, with a table as the alternative.
+
+use askama::Template;
+use axum::{
+    extract::State,
+    response::{Html, Redirect},
+};
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use trainyard_core::{model::NodeId, plan::words};
+
+use super::{
+    clusters::cores,
+    found, shown, told,
+    view::{Choice, Grid, GridCell, GridGroup, GridRun, Pages, Section, Shell, Tone, When},
+    viewer,
+};
+use crate::{
+    db::{
+        Db, DbError, Scope, clusters_read,
+        nodes_read::Node,
+        page_reads::{self, Cell},
+    },
+    web::{
+        Error, WebState,
+        extract::{Asker, Params, PathOf},
+    },
+};
+
+#[derive(Debug, Clone, Template)]
+#[template(path = "nodes.html", blocks = ["nodes"])]
+pub struct NodesPage {
+    pub shell: Shell,
+    /// `2 of 12 nodes are not ready`.
+    pub summary: String,
+    pub choices: Vec<Choice>,
+    /// The grid, or else the rows.
+    pub grid: Option<Grid>,
+    pub grid_href: String,
+    pub rows: Vec<NodeRow>,
+    pub pages: Pages,
+}
+
+#[derive(Debug, Clone)]
+pub struct NodeRow {
+    pub id: String,
+    pub tone: Tone,
+    pub sentence: String,
+    pub name: String,
+    pub place: String,
+    pub cpu: String,
+    pub memory: String,
+    pub gpus: String,
+    pub replicas: String,
+    pub seen: When,
+}
+
+/// What the address asks for.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct NodesQuery {
+    /// `table` or `grid`; left out, many nodes are a grid and few a table.
+    view: Option<String>,
+    /// `not-ready`, `warning`, `stale`.
+    state: Option<String>,
+    /// A cluster's id or name.
+    cluster: Option<String>,
+    /// The end of the last node's id on the page before.
+    after: Option<String>,
+}
+
+const PAGE: usize = 50;
+const MOST: i64 = 20_000;
+/// From here on a grid says more than a table.
+const MANY: usize = 50;
+
+/// A node's state as the grid and the filters know it, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    NotReady,
+    Stale,
+    Warning,
+    Ready,
+}
+
+impl Health {
+    const ALL: [Health; 4] = [Health::NotReady, Health::Stale, Health::Warning, Health::Ready];
+
+    fn of(phase: &str, stale: bool, troubles: i64) -> Self {
+        match (phase, stale, troubles) {
+            (_, true, _) => Health::Stale,
+            ("ready", _, 0) => Health::Ready,
+            ("ready", ..) => Health::Warning,
+            _ => Health::NotReady,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Health::NotReady => Tone::Failed,
+            Health::Stale => Tone::Stale,
+            Health::Warning => Tone::Warning,
+            Health::Ready => Tone::Succeeded,
+        }
+    }
+
+    /// In the address, as a choice, and in the legend.
+    fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Health::NotReady => ("not-ready", "Not ready", "not ready"),
+            Health::Stale => ("stale", "Not seen lately", "not seen lately"),
+            Health::Warning => ("warning", "With a warning", "ready, with a warning"),
+            Health::Ready => ("ready", "Ready", "ready"),
+        }
+    }
+}
+
+fn health(cell: &Cell) -> Health {
+    Health::of(&cell.phase, cell.stale_since.is_some(), cell.troubles)
+}
+
+/// `GET /nodes`.
+pub async fn page(
+    State(state): State<WebState>,
+    asker: Asker,
+    Params(query): Params<NodesQuery>,
+) -> Result<Html<String>, Error> {
+    let mut page = load(&state.db, &asker.scope(), &query, state.actions.now()).await?;
+    page.shell.viewer = viewer(&asker);
+    shown(&page)
+}
+
+/// `GET /n/{tail}`: from a cell of the grid to the node.
+pub async fn by_tail(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(tail): PathOf<String>,
+) -> Result<Redirect, Error> {
+    let node = page_reads::node_by_tail(&state.db, &asker.scope(), &tail).await;
+    Ok(Redirect::to(&format!("/nodes/{}", found("node", &tail, node)?)))
+}
+
+async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) -> Result<NodesPage, DbError> {
+    let wanted = query.cluster.as_deref().filter(|name| !name.is_empty());
+    let cluster = match wanted {
+        Some(text) => match text.parse() {
+            Ok(id) => Some(id),
+            Err(_) => clusters_read::by_name(db, scope, text).await?,
+        },
+        None => None,
+    };
+    let cells = match (wanted, cluster) {
+        (Some(_), None) => Vec::new(),
+        _ => page_reads::cells(db, scope, cluster, MOST).await?,
+    };
+    let count = |health_wanted: Health| cells.iter().filter(|cell| health(cell) == health_wanted).count();
+    let state = query
+        .state
+        .as_deref()
+        .and_then(|word| Health::ALL.into_iter().find(|health| health.words().0 == word));
+    let shown: Vec<&Cell> = cells
+        .iter()
+        .filter(|cell| state.is_none_or(|state| health(cell) == state))
+        .collect();
+    let address = |changes: &[(&str, Option<&str>)]| {
+        let mut pairs = vec![
+            ("view", query.view.as_deref()),
+            ("state", query.state.as_deref()),
+            ("cluster", wanted),
+        ];
+        for (name, value) in changes {
+            pairs.retain(|(known, _)| known != name);
+            pairs.push((name, *value));
+        }
+        let pairs: Vec<String> = pairs
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", told::encoded(value?))))
+            .collect();
+        if pairs.is_empty() {
+            "/nodes".to_owned()
+        } else {
+            format!("/nodes?{}", pairs.join("&"))
+        }
+    };
+    let as_grid = match query.view.as_deref() {
+        Some("grid") => true,
+        Some("table") => false,
+        _ => shown.len() > MANY,
+    };
+    let (rows, older) = if as_grid {
+        (Vec::new(), None)
+    } else {
+        table(db, query, &shown, now).await?
+    };
+    let bad = count(Health::NotReady);
+    let choices = std::iter::once(Choice {
+        label: "All".into(),
+        href: address(&[("state", None)]),
+        current: state.is_none(),
+        count: Some(words::count(cells.len() as i64)),
+    })
+    .chain(Health::ALL.into_iter().map(|health| Choice {
+        label: health.words().1.to_owned(),
+        href: address(&[("state", Some(health.words().0))]),
+        current: state == Some(health),
+        count: Some(words::count(count(health) as i64)),
+    }))
+    .collect();
+    Ok(NodesPage {
+        shell: Shell {
+            title: if bad > 0 {
+                format!("{} not ready · Nodes", words::count(bad as i64))
+            } else {
+                "Nodes".into()
+            },
+            section: Section::Nodes,
+            here: address(&[]),
+            wide: as_grid,
+            ..Shell::default()
+        },
+        summary: summary(cells.len(), bad, count(Health::Stale), count(Health::Warning)),
+        choices,
+        grid: (as_grid && !shown.is_empty()).then(|| grid(&shown, address(&[("view", Some("table"))]))),
+        grid_href: address(&[("view", Some("grid"))]),
+        rows,
+        pages: Pages {
+            newer: query.after.as_ref().map(|_| address(&[])),
+            older: older.map(|after| address(&[("view", Some("table")), ("after", Some(&after))])),
+        },
+    })
+}
+
+fn summary(all: usize, not_ready: usize, stale: usize, warning: usize) -> String {
+    let count = |number: usize| words::count(number as i64);
+    if all == 0 {
+        return "No node is known yet.".into();
+    }
+    if not_ready + stale + warning == 0 {
+        return match all {
+            1 => "The one node is ready.".into(),
+            all => format!("All {} nodes are ready.", count(all)),
+        };
+    }
+    let mut parts = vec![format!(
+        "{} of {} not ready",
+        count(not_ready),
+        words::counted(all as u64, "node")
+    )];
+    if stale > 0 {
+        parts.push(format!("{} not seen lately", count(stale)));
+    }
+    if warning > 0 {
+        parts.push(format!("{} ready with a warning", count(warning)));
+    }
+    format!("{}.", parts.join(", "))
+}
+
+/// What needs a look first, over all pools; then what is ready, pool by pool.
+fn grid(cells: &[&Cell], table: String) -> Grid {
+    let mut grid = Grid {
+        table,
+        ..Grid::default()
+    };
+    for ready in [false, true] {
+        let mut place: Option<(&str, Option<&str>)> = None;
+        for cell in cells.iter().filter(|cell| (health(cell) == Health::Ready) == ready) {
+            let here = (cell.cluster.as_str(), cell.pool.as_deref());
+            if place != Some(here) {
+                place = Some(here);
+                let pool = here.1.map(|pool| format!(", pool {pool}")).unwrap_or_default();
+                let what = if ready { "" } else { ": needs a look" };
+                grid.groups.push(GridGroup {
+                    label: format!("{}{pool}{what}", here.0),
+                    summary: String::new(),
+                    runs: Vec::new(),
+                });
+            }
+            let Some(group) = grid.groups.last_mut() else { continue };
+            let health = health(cell);
+            let tone = health.tone();
+            if !group.runs.iter().any(|run| run.tone == tone) {
+                group.runs.push(GridRun {
+                    tone,
+                    label: String::new(),
+                    cells: Vec::new(),
+                });
+            }
+            if let Some(run) = group.runs.iter_mut().find(|run| run.tone == tone) {
+                run.cells.push(GridCell {
+                    name: short(&cell.name),
+                    href: format!("/n/{}", tail(cell.id)),
+                });
+                run.label = format!("{} {}", words::count(run.cells.len() as i64), health.words().2);
+            }
+        }
+    }
+    for group in &mut grid.groups {
+        let nodes: usize = group.runs.iter().map(|run| run.cells.len()).sum();
+        group.summary = words::counted(nodes as u64, "node");
+        group
+            .runs
+            .sort_by_key(|run| Health::ALL.iter().position(|health| health.tone() == run.tone));
+    }
+    grid.legend = Health::ALL
+        .into_iter()
+        .filter(|wanted| cells.iter().any(|cell| health(cell) == *wanted))
+        .map(|health| (health.tone(), health.words().2.to_owned()))
+        .collect();
+    grid
+}
+
+/// Clouds give every node of a region the same long ending.
+fn short(name: &str) -> String {
+    match name.split_once('.') {
+        Some((first, rest)) if rest.ends_with(".internal") => first.to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+fn tail(id: NodeId) -> String {
+    let text = id.0.simple().to_string();
+    text[text.len() - 10..].to_owned()
+}
+
+/// A page of rows, the worst first, and where the next one begins.
+async fn table(
+    db: &Db,
+    query: &NodesQuery,
+    cells: &[&Cell],
+    now: DateTime<Utc>,
+) -> Result<(Vec<NodeRow>, Option<String>), DbError> {
+    let mut order: Vec<&Cell> = cells.to_vec();
+    order.sort_by_key(|cell| Health::ALL.iter().position(|known| *known == health(cell)));
+    let from = match &query.after {
+        Some(after) => order
+            .iter()
+            .position(|cell| tail(cell.id) == *after)
+            .map_or(0, |place| place + 1),
+        None => 0,
+    };
+    let page: Vec<&Cell> = order.iter().skip(from).take(PAGE).copied().collect();
+    let more = order.len() > from + page.len();
+    let after = page.last().filter(|_| more).map(|cell| tail(cell.id));
+    let ids: Vec<NodeId> = page.iter().map(|cell| cell.id).collect();
+    let replicas = page_reads::replicas_on(db, &ids).await?;
+    Ok((
+        page.into_iter()
+            .map(|cell| row(cell, replicas.get(&cell.id).copied().unwrap_or(0), now))
+            .collect(),
+        after,
+    ))
+}
+
+fn row(cell: &Cell, replicas: i64, now: DateTime<Utc>) -> NodeRow {
+    let health = health(cell);
+    let pool = cell.pool.as_ref().map(|pool| format!(", {pool}")).unwrap_or_default();
+    NodeRow {
+        id: cell.id.to_string(),
+        tone: health.tone(),
+        sentence: told_health(
+            health,
+            &cell.message,
+            cell.troubles,
+            cell.stale_since.unwrap_or(cell.observed_at),
+            now,
+        ),
+        name: cell.name.clone(),
+        place: format!("{}{pool}", cell.cluster),
+        cpu: cores(cell.cpu_milli),
+        memory: format!("{:.1}", cell.memory_bytes as f64 / 1_073_741_824.0),
+        gpus: words::count(cell.gpus),
+        replicas: words::count(replicas),
+        seen: told::when(cell.observed_at, now),
+    }
+}
+
+/// A node's state in words.
+pub(super) fn state_of(node: &Node, now: DateTime<Utc>) -> (Tone, String) {
+    if let Some(at) = node.gone_at {
+        return (Tone::Cancelled, format!("Gone, {}", words::relative(at, now)));
+    }
+    let health = Health::of(&node.phase, node.stale_since.is_some(), node.troubles);
+    let since = node.stale_since.unwrap_or(node.observed_at);
+    (
+        health.tone(),
+        told_health(health, &node.message, node.troubles, since, now),
+    )
+}
+
+fn told_health(health: Health, message: &str, troubles: i64, seen: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    match health {
+        Health::Stale => format!(
+            "Not seen for {}: no worker looks at its cluster",
+            words::duration(now - seen)
+        ),
+        Health::NotReady => format!("Not ready: {message}"),
+        Health::Warning => format!("Ready, with {}", words::counted(troubles.unsigned_abs(), "warning")),
+        Health::Ready => "Ready".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(number: u128, pool: &str, phase: &str, stale: bool, troubles: i64) -> Cell {
+        Cell {
+            id: NodeId(uuid::Uuid::from_u128(number)),
+            name: format!("ip-10-0-0-{number}.us-west-2.compute.internal"),
+            cluster: "east".into(),
+            pool: Some(pool.into()),
+            phase: phase.into(),
+            message: String::new(),
+            stale_since: stale.then_some(DateTime::UNIX_EPOCH),
+            observed_at: DateTime::UNIX_EPOCH,
+            troubles,
+            cpu_milli: 1_000,
+            memory_bytes: 0,
+            gpus: 0,
+        }
+    }
+
+    #[test]
+    fn what_needs_a_look_stands_first_over_all_pools() {
+        let cells = [
+            cell(1, "a", "ready", false, 0),
+            cell(2, "a", "not_ready", false, 1),
+            cell(3, "b", "ready", false, 2),
+            cell(4, "b", "ready", true, 0),
+        ];
+        let cells: Vec<&Cell> = cells.iter().collect();
+        let grid = grid(&cells, "/nodes?view=table".into());
+        let labels: Vec<&str> = grid.groups.iter().map(|group| group.label.as_str()).collect();
+        assert_eq!(
+            labels,
+            [
+                "east, pool a: needs a look",
+                "east, pool b: needs a look",
+                "east, pool a"
+            ]
+        );
+        assert_eq!(grid.groups[1].runs[0].label, "1 not seen lately");
+        assert_eq!(grid.groups[0].runs[0].cells[0].name, "ip-10-0-0-2");
+        assert_eq!(grid.groups[0].runs[0].cells[0].href, "/n/0000000002");
+    }
+
+    #[test]
+    fn the_summary_tells_the_worst_first() {
+        assert_eq!(summary(1, 0, 0, 0), "The one node is ready.");
+        assert_eq!(summary(12, 2, 1, 0), "2 of 12 nodes not ready, 1 not seen lately.");
+    }
+}

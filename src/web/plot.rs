@@ -1,0 +1,373 @@
+//! Plots as SVG, drawn by plotters. The colours written here are keys that the stylesheet replaces by the theme's, so a
+//! plot follows light and dark without being drawn again.
+
+use plotters::{
+    coord::Shift,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use super::pages::{timeline::escaped, view::Svg};
+
+/// Lines over one horizontal axis.
+pub struct Chart<'a> {
+    pub title: &'a str,
+    /// What it shows, in words, for those who can't see it.
+    pub description: &'a str,
+    pub x: Horizontal,
+    /// The vertical axis with its unit: `loss`, `CPU, cores`.
+    pub y_label: &'a str,
+    /// Zero belongs on the vertical axis (amounts), or the axis fits the values (a loss).
+    pub from_zero: bool,
+    pub series: Vec<Line>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Horizontal {
+    Step,
+    /// Milliseconds since 1970.
+    Time,
+}
+
+pub struct Line {
+    pub name: String,
+    /// From 0 to 11, the rank's colour everywhere.
+    pub color: u8,
+    /// By rising x. A value that is no number (a loss of NaN) is a break.
+    pub points: Vec<(f64, f64)>,
+    /// It stands out: drawn last, strong, and labelled in place.
+    pub stands_out: bool,
+}
+
+const WIDTH: u32 = 460;
+const HEIGHT: u32 = 220;
+/// More points than this can't be told apart at this width.
+const BUCKETS: usize = 180;
+/// Beyond this many lines only those that stand out have a colour.
+const COLOURED: usize = 6;
+
+const GRID: RGBColor = RGBColor(1, 0, 0);
+const AXIS: RGBColor = RGBColor(2, 0, 0);
+const LABEL: RGBColor = RGBColor(3, 0, 0);
+const STRONG: RGBColor = RGBColor(4, 0, 0);
+const BACK: RGBColor = RGBColor(5, 0, 0);
+
+/// `None` when there is no point to draw.
+pub fn draw(chart: &Chart<'_>) -> Option<Svg> {
+    let lines: Vec<Vec<(f64, f64)>> = chart.series.iter().map(|line| thinned(&line.points)).collect();
+    let range = Range::of(lines.iter().flatten(), chart.from_zero)?;
+    let mut svg = String::with_capacity(16 * 1024);
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        // The only error is of writing, and writing to a String cannot fail; half a plot would still be no harm.
+        paint(chart, &lines, &range, &area).ok()?;
+    }
+    let body = svg.split_once('>')?.1;
+    let hover = hover(chart, &lines, &range);
+    Some(Svg(format!(
+        r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" data-hover="{}"><title>{}</title><desc>{}</desc>{body}"#,
+        escaped(&hover),
+        escaped(chart.title),
+        escaped(chart.description)
+    )))
+}
+
+struct Range {
+    x: (f64, f64),
+    y: (f64, f64),
+}
+
+impl Range {
+    fn of<'a>(points: impl Iterator<Item = &'a (f64, f64)>, from_zero: bool) -> Option<Self> {
+        let start = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut x, mut y) = (start, start);
+        for &(px, py) in points.filter(|(px, py)| px.is_finite() && py.is_finite()) {
+            x = (x.0.min(px), x.1.max(px));
+            y = (y.0.min(py), y.1.max(py));
+        }
+        if x.0 > x.1 {
+            return None;
+        }
+        if from_zero {
+            y = (y.0.min(0.0), y.1.max(0.0));
+        }
+        let room = |(low, high): (f64, f64), share: f64| {
+            let space = (high - low) * share;
+            // One value alone still needs an axis around it.
+            if space > 0.0 { space } else { low.abs().max(1.0) * 0.1 }
+        };
+        let (above, beside) = (room(y, 0.06), room(x, 0.0));
+        let below = if from_zero && y.0 == 0.0 { 0.0 } else { above };
+        let right = if x.0 == x.1 { beside } else { 0.0 };
+        Some(Self {
+            x: (x.0, x.1 + right),
+            y: (y.0 - below, y.1 + above),
+        })
+    }
+}
+
+type Painted<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+fn paint(
+    chart: &Chart<'_>,
+    lines: &[Vec<(f64, f64)>],
+    range: &Range,
+    area: &Painted<'_>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut plane = ChartBuilder::on(area)
+        .margin_top(14)
+        .margin_right(RIGHT as i32)
+        .x_label_area_size(BOTTOM)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(range.x.0..range.x.1, range.y.0..range.y.1)?;
+    let label = ("sans-serif", 11).into_font().color(&LABEL);
+    let span = range.x.1 - range.x.0;
+    let horizontal = |x: &f64| match chart.x {
+        Horizontal::Step => number(*x),
+        Horizontal::Time => clock(*x, span),
+    };
+    plane
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(AXIS)
+        .x_labels(6)
+        .y_labels(5)
+        .label_style(label.clone())
+        .x_label_formatter(&horizontal)
+        .y_label_formatter(&|y| number(*y))
+        .draw()?;
+    let many = chart.series.len() > COLOURED;
+    let mut order: Vec<usize> = (0..lines.len()).collect();
+    order.sort_by_key(|&index| chart.series[index].stands_out);
+    let mut taken: Vec<i32> = Vec::new();
+    for index in order {
+        let line = &chart.series[index];
+        let muted = many && !line.stands_out;
+        let color = if muted { BACK } else { RGBColor(0, 1, line.color % 12) };
+        let width = if line.stands_out && chart.series.len() > 1 {
+            2
+        } else {
+            1
+        };
+        for piece in lines[index].split(|(_, y)| !y.is_finite()) {
+            match piece {
+                [] => {}
+                [(x, y)] => drop(plane.draw_series([Circle::new((*x, *y), 2, color.filled())])?),
+                _ => drop(plane.draw_series(LineSeries::new(piece.iter().copied(), color.stroke_width(width)))?),
+            }
+        }
+        let Some(&(x, y)) = lines[index].iter().rev().find(|(_, y)| y.is_finite()) else {
+            continue;
+        };
+        if muted || chart.series.len() == 1 {
+            continue;
+        }
+        let (px, py) = plane.backend_coord(&(x, y));
+        // A label that would lie on another's is left out; the legend under the plot and the numbers name it.
+        if taken.iter().all(|other| (other - py).abs() >= 11) {
+            taken.push(py);
+            let style = ("sans-serif", 11)
+                .into_font()
+                .color(&color)
+                .pos(Pos::new(HPos::Left, VPos::Center));
+            area.draw(&Text::new(shortened(&line.name), (px + 4, py), style))?;
+        }
+    }
+    let name = ("sans-serif", 11).into_font().color(&STRONG);
+    area.draw(&Text::new(chart.y_label.to_owned(), (2, 0), name))?;
+    let foot = match chart.x {
+        Horizontal::Step => "step",
+        Horizontal::Time => "time, UTC",
+    };
+    let style = label.pos(Pos::new(HPos::Right, VPos::Bottom));
+    area.draw(&Text::new(foot.to_owned(), (WIDTH as i32 - 2, HEIGHT as i32), style))?;
+    area.present()?;
+    Ok(())
+}
+
+const LEFT: u32 = 46;
+const RIGHT: u32 = 66;
+const BOTTOM: u32 = 34;
+
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= 10 {
+        return name.to_owned();
+    }
+    let mut short: String = name.chars().take(9).collect();
+    short.push('…');
+    short
+}
+
+/// What the browser needs to tell the values under the pointer.
+fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range) -> String {
+    let series: Vec<_> = chart
+        .series
+        .iter()
+        .zip(lines)
+        .take(COLOURED * 2)
+        .map(|(line, points)| {
+            let points: Vec<_> = points
+                .iter()
+                .filter(|(_, y)| y.is_finite())
+                .map(|&(x, y)| [x, y])
+                .collect();
+            serde_json::json!({ "name": line.name, "points": points })
+        })
+        .collect();
+    serde_json::json!({
+        "left": LEFT, "right": WIDTH - RIGHT, "width": WIDTH, "from": range.x.0, "to": range.x.1,
+        "time": chart.x == Horizontal::Time, "series": series,
+    })
+    .to_string()
+}
+
+/// Keeps the first, the last, the lowest and the highest point of each bucket, so that no peak is thinned away.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let points: Vec<(f64, f64)> = points.iter().copied().filter(|(x, _)| x.is_finite()).collect();
+    if points.len() <= BUCKETS * 4 {
+        return points;
+    }
+    let size = points.len().div_ceil(BUCKETS);
+    let mut kept = Vec::with_capacity(BUCKETS * 4);
+    for bucket in points.chunks(size) {
+        let finite = || (0..bucket.len()).filter(|&index| bucket[index].1.is_finite());
+        let low = finite().min_by(|&a, &b| bucket[a].1.total_cmp(&bucket[b].1));
+        let high = finite().max_by(|&a, &b| bucket[a].1.total_cmp(&bucket[b].1));
+        let broken = (0..bucket.len()).find(|&index| !bucket[index].1.is_finite());
+        let mut chosen: Vec<usize> = [Some(0), low, high, broken, Some(bucket.len() - 1)]
+            .into_iter()
+            .flatten()
+            .collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        kept.extend(chosen.into_iter().map(|index| bucket[index]));
+    }
+    kept
+}
+
+/// A number for an axis or a table: short, and never `-0`.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    if value == 0.0 || size < 1e-12 {
+        return "0".to_owned();
+    }
+    let (scaled, unit) = match size {
+        1e12.. => (value / 1e12, " T"),
+        1e9.. => (value / 1e9, " G"),
+        1e6.. => (value / 1e6, " M"),
+        1e4.. => (value / 1e3, " k"),
+        ..1e-3 => return format!("{value:.1e}"),
+        _ => (value, ""),
+    };
+    let digits = match scaled.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
+    let mut text = format!("{scaled:.digits$}");
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    }
+    text + unit
+}
+
+fn clock(milliseconds: f64, span: f64) -> String {
+    let Some(at) = chrono::DateTime::from_timestamp_millis(milliseconds as i64) else {
+        return String::new();
+    };
+    let format = match span {
+        ..600_000.0 => "%H:%M:%S",
+        ..172_800_000.0 => "%H:%M",
+        _ => "%-d %b",
+    };
+    at.format(format).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
+        Line {
+            name: name.into(),
+            color: 0,
+            points,
+            stands_out: false,
+        }
+    }
+
+    fn chart(series: Vec<Line>) -> Chart<'static> {
+        Chart {
+            title: "Loss",
+            description: "falls",
+            x: Horizontal::Step,
+            y_label: "loss",
+            from_zero: false,
+            series,
+        }
+    }
+
+    #[test]
+    fn a_plot_names_itself_and_its_texts_stay_texts() {
+        let drawn = draw(&Chart {
+            title: "<script>",
+            ..chart(vec![
+                line("</text><script>", vec![(0.0, 2.0), (1.0, 1.0)]),
+                line("b", vec![(0.0, 4.0), (1.0, 3.0)]),
+            ])
+        });
+        let svg = drawn.unwrap();
+        assert!(svg.as_str().contains("<title>&lt;script&gt;</title>"));
+        assert!(!svg.as_str().contains("<script"));
+        assert!(
+            !svg.as_str().contains("style="),
+            "the page's policy forbids inline styles"
+        );
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_plot_and_odd_values_are_no_panic() {
+        assert!(draw(&chart(vec![])).is_none());
+        assert!(draw(&chart(vec![line("a", vec![(1.0, f64::NAN)])])).is_none());
+        for points in [
+            vec![(0.0, 0.0)],
+            vec![(5.0, 3.0), (5.0, 3.0)],
+            vec![
+                (0.0, f64::NAN),
+                (1.0, f64::INFINITY),
+                (2.0, 1.0),
+                (3.0, f64::NAN),
+                (4.0, -1.0),
+            ],
+            vec![(0.0, 1e300), (1.0, -1e300)],
+            vec![(0.0, 1e-300), (1.0, 2e-300)],
+        ] {
+            assert!(draw(&chart(vec![line("a", points)])).is_some());
+        }
+    }
+
+    #[test]
+    fn thinning_keeps_the_peak_and_the_break() {
+        let mut points: Vec<(f64, f64)> = (0..100_000).map(|step| (f64::from(step), 1.0)).collect();
+        points[54_321].1 = 9.0;
+        points[77_777].1 = f64::NAN;
+        let kept = thinned(&points);
+        assert!(kept.len() < 1_000, "{}", kept.len());
+        assert!(kept.iter().any(|point| point.1 == 9.0) && kept.iter().any(|point| point.1.is_nan()));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let shown: Vec<String> = [0.0, -0.0, 0.31, 1.0, 12.5, 1240.0, 15_000.0, 2.5e6, 3e-5]
+            .into_iter()
+            .map(number)
+            .collect();
+        assert_eq!(
+            shown,
+            ["0", "0", "0.31", "1", "12.5", "1240", "15 k", "2.5 M", "3.0e-5"]
+        );
+    }
+}

@@ -1,0 +1,141 @@
+// What every page adds where JavaScript runs: the theme switch, keys, questions before destructive buttons, names of
+// grid cells on hover, values under the pointer in plots, and drafts that survive a closed tab.
+"use strict";
+const $ = (id) => document.getElementById(id);
+const store = {
+  get(key) { try { return localStorage.getItem(key); } catch { return null; } },
+  set(key, value) { try { value === null ? localStorage.removeItem(key) : localStorage.setItem(key, value); } catch { /* Full or off. */ } },
+};
+
+// Theme: system, light, dark, and round again.
+const themes = ["system", "light", "dark"];
+function showTheme(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  if ($("theme")) $("theme").textContent = `Theme: ${theme}`;
+}
+showTheme(themes.includes(store.get("theme")) ? store.get("theme") : "system");
+$("theme")?.addEventListener("click", () => {
+  const next = themes[(themes.indexOf(store.get("theme") ?? "system") + 1) % themes.length];
+  store.set("theme", next === "system" ? null : next);
+  showTheme(next);
+});
+
+// A one-time link presses its own button.
+document.querySelector("form[data-submit-now]")?.requestSubmit();
+document.querySelector(".faults[tabindex]")?.focus();
+
+// Keys. None acts while someone types.
+let pending = "";
+const goes = { j: "/jobs", n: "/nodes", c: "/clusters", s: "/settings" };
+function rowLinks() { return [...document.querySelectorAll("table.rows a.row")]; }
+function step(by) {
+  const links = rowLinks();
+  if (!links.length) return;
+  const at = links.indexOf(document.activeElement);
+  const next = links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + by))];
+  next.focus();
+  next.closest("tr").scrollIntoView({ block: "nearest" });
+}
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
+  if (event.key === "Escape" && typing && typing.type !== "textarea") return typing.blur();
+  if (typing || $("keys")?.open) return;
+  if (pending === "g") {
+    pending = "";
+    if (goes[event.key]) { event.preventDefault(); location.href = goes[event.key]; }
+    return;
+  }
+  const find = $("l-search") ?? $("find");
+  if (event.key === "/" && find) { event.preventDefault(); find.focus(); find.select(); }
+  else if (event.key === "?") $("keys")?.showModal();
+  else if (event.key === "g") { pending = "g"; setTimeout(() => { pending = ""; }, 1500); }
+  else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "c" && document.querySelector('a[href="/jobs/new"]')) location.href = "/jobs/new";
+});
+
+// A destructive button asks first; without JavaScript the button's own page asks.
+document.addEventListener("click", (event) => {
+  const asked = event.target.closest?.("[data-confirm]");
+  if (asked && !confirm(asked.dataset.confirm)) event.preventDefault();
+  const fault = event.target.closest?.("a[data-line]");
+  const text = $("document");
+  if (fault && text) {
+    event.preventDefault();
+    const lines = text.value.split("\n");
+    const line = Number(fault.dataset.line) - 1;
+    const start = lines.slice(0, line).reduce((sum, each) => sum + each.length + 1, 0);
+    text.focus();
+    text.setSelectionRange(start, start + (lines[line]?.length ?? 0));
+    text.scrollTop = (text.scrollHeight / lines.length) * Math.max(0, line - 4);
+  }
+});
+
+// A draft is kept until it was submitted and accepted; an answer by the server always wins over it.
+for (const form of document.querySelectorAll("form[data-keep]")) {
+  const field = form.querySelector("textarea");
+  const key = `draft:${form.dataset.keep}`;
+  const fresh = location.search === "" && !document.querySelector(".faults, .panel.ok");
+  if (fresh && store.get(key)) field.value = store.get(key);
+  field.addEventListener("input", () => store.set(key, field.value));
+  // Two spaces for Tab would trap the keyboard; Tab moves on, as everywhere.
+}
+if (/^\/jobs\/job_/.test(location.pathname)) store.set("draft:new-job", null);
+
+// One tip for grid cells and plots; it floats and takes no pointer.
+let tip = null;
+function showTip(text, x, y) {
+  if (!text) { tip?.remove(); tip = null; return; }
+  if (!tip) { tip = document.createElement("div"); tip.className = "tip"; tip.setAttribute("aria-hidden", "true"); document.body.append(tip); }
+  tip.textContent = text;
+  tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${y > innerHeight - 60 ? y - 40 : y + 16}px`;
+}
+function cellTip(cell, x, y) {
+  const run = cell.closest("[data-run]");
+  showTip(`${cell.textContent}: ${run.dataset.run.replace(/^[\d,]+ /, "")}`, x, y);
+}
+const hovers = new WeakMap();
+document.addEventListener("pointermove", (event) => {
+  const cell = event.target.closest?.(".run a");
+  if (cell) return cellTip(cell, event.clientX, event.clientY);
+  const svg = event.target.closest?.("svg[data-hover]");
+  if (!svg) return tip && showTip("");
+  if (!hovers.has(svg)) hovers.set(svg, JSON.parse(svg.dataset.hover));
+  const data = hovers.get(svg);
+  const box = svg.getBoundingClientRect();
+  const at = ((event.clientX - box.left) / box.width) * data.width;
+  if (at < data.left || at > data.right) return showTip("");
+  const x = data.from + ((at - data.left) / (data.right - data.left)) * (data.to - data.from);
+  let shown = null;
+  const values = [];
+  for (const { name, points } of data.series) {
+    let best = null;
+    for (const point of points) if (!best || Math.abs(point[0] - x) < Math.abs(best[0] - x)) best = point;
+    if (best) { shown ??= best[0]; values.push(`${name} ${Number(best[1].toPrecision(4))}`); }
+  }
+  if (shown === null) return;
+  const place = data.time ? new Date(shown).toISOString().slice(0, 19).replace("T", " ") + " UTC" : `step ${Math.round(shown).toLocaleString("en")}`;
+  showTip(`${place}: ${values.join(", ")}`, event.clientX, event.clientY);
+});
+document.addEventListener("focusin", (event) => {
+  if (event.target.matches?.(".run a")) { const box = event.target.getBoundingClientRect(); cellTip(event.target, box.left, box.bottom); }
+  else if (tip) showTip("");
+});
+// Arrow keys walk a grid, so that 5,000 cells are not 5,000 presses of Tab.
+for (const grid of document.querySelectorAll("[data-cells]")) {
+  const cells = [...grid.querySelectorAll(".run a")];
+  cells.forEach((cell, index) => { cell.tabIndex = index ? -1 : 0; });
+  grid.addEventListener("keydown", (event) => {
+    const at = cells.indexOf(document.activeElement);
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? 0;
+    const row = { ArrowDown: 1, ArrowUp: -1 }[event.key] ?? 0;
+    if (at < 0 || (!by && !row)) return;
+    event.preventDefault();
+    const wide = Math.max(1, Math.floor((cells[at].parentElement.clientWidth + 2) / 26));
+    const next = cells[Math.max(0, Math.min(cells.length - 1, at + by + row * wide))];
+    cells[at].tabIndex = -1; next.tabIndex = 0; next.focus();
+  });
+}

@@ -1,0 +1,382 @@
+// The log viewer: follows, scrolls without end in both directions and keeps at most KEEP rows in the page, however many
+// lines a job prints. Output reaches the page through textContent alone.
+"use strict";
+(() => {
+  const KEEP = 4000;
+  const PAGE = 1000;
+  const box = document.getElementById("log");
+  const config = JSON.parse(box.dataset.viewer);
+  if (!config.lines) return;
+  const pill = document.getElementById("pill");
+  const follow = document.getElementById("l-follow");
+  const wrap = document.getElementById("l-wrap");
+  const timeMode = document.getElementById("l-time");
+  const search = document.getElementById("l-search");
+  const say = document.getElementById("log-say");
+  const ERROR = /^\s*Traceback \(most recent call last\)|^(\w+\.)*\w*(Error|Exception|Exit)\b|\bCUDA error\b|out of memory|NCCL (WARN|ERROR)|Segmentation fault|core dumped|panicked at/;
+  let unseen = 0;
+  let detached = Boolean(config.newer);
+  let atTop = !config.older;
+  let busy = false;
+  let queue = [];
+  let drawing = false;
+  let own = 0;
+
+  // Looks of a terminal become classes; a background is dropped, since text on it might not be readable.
+  function nearest(r, g, b) {
+    const top = Math.max(r, g, b);
+    if (top - Math.min(r, g, b) < 32) return 7;
+    const bit = (part) => (part * 3 > top * 2 ? 1 : 0);
+    return bit(r) | (bit(g) << 1) | (bit(b) << 2);
+  }
+  function indexed(n) {
+    if (n < 16) return n;
+    if (n >= 232) return 7;
+    const level = (part) => (part === 0 ? 0 : 55 + 40 * part);
+    return nearest(level(Math.floor((n - 16) / 36)), level(Math.floor((n - 16) / 6) % 6), level((n - 16) % 6));
+  }
+  function apply(look, codes) {
+    const list = codes.split(/[;:]/).map((code) => (code === "" ? 0 : Number(code)));
+    while (list.length) {
+      const code = list.shift();
+      if (code === 0) for (const key of Object.keys(look)) delete look[key];
+      else if (code === 1) look.ab = true;
+      else if (code === 2) look.ad = true;
+      else if (code === 3) look.ai = true;
+      else if (code === 4) look.au = true;
+      else if (code === 7) look.av = true;
+      else if (code === 22) { delete look.ab; delete look.ad; }
+      else if (code === 23) delete look.ai;
+      else if (code === 24) delete look.au;
+      else if (code === 27) delete look.av;
+      else if (code >= 30 && code <= 37) look.color = code - 30;
+      else if (code === 39) delete look.color;
+      else if (code >= 90 && code <= 97) look.color = code - 82;
+      else if (code === 38 || code === 48) {
+        const kind = list.shift();
+        const byte = () => Math.min(255, list.shift() ?? 0);
+        const color = kind === 5 ? indexed(byte()) : kind === 2 ? nearest(byte(), byte(), byte()) : null;
+        if (color === null) return;
+        if (code === 38) look.color = color;
+      }
+    }
+  }
+  const SEQUENCE = /\x1b(?:\[([0-?]*[ -/]*)([@-~])|\[[^]*$|\][^]*?(?:\x07|\x1b\\|$)|[\x00-\x7f]|)/g;
+  const visible = (text) => text.replace(/[\x00-\x08\x0a-\x1f\x7f]/g, (c) => String.fromCharCode(c === "\x7f" ? 0x2421 : 0x2400 + c.charCodeAt(0)))
+    .replace(/[\x80-\x9f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+  function fill(code, text) {
+    text = text.replace(/[\r\n]+$/, "");
+    text = text.slice(text.lastIndexOf("\r") + 1);
+    const look = {};
+    let from = 0;
+    const add = (part) => {
+      if (!part) return;
+      const classes = Object.keys(look).map((key) => (key === "color" ? `a${look.color}` : key)).join(" ");
+      if (!classes) return code.append(visible(part));
+      const span = document.createElement("span");
+      span.className = classes;
+      span.textContent = visible(part);
+      code.append(span);
+    };
+    if (text.includes("\x1b")) {
+      for (const found of text.matchAll(SEQUENCE)) {
+        add(text.slice(from, found.index));
+        if (found[2] === "m") apply(look, found[1]);
+        from = found.index + found[0].length;
+      }
+    }
+    add(text.slice(from));
+  }
+
+  function clock(at) {
+    if (timeMode.value !== "start") return at.slice(11, 23);
+    const since = Math.max(0, Date.parse(at) - config.start) / 1000;
+    const part = (n) => String(Math.floor(n)).padStart(2, "0");
+    return `${part(since / 3600)}:${part((since / 60) % 60)}:${(since % 60).toFixed(3).padStart(6, "0")}`;
+  }
+  const anchor = (line) => `${line.role}-${line.index}.${line.stream}.${line.line}`;
+
+  function draw(line) {
+    if (line.kind === "gap") {
+      const gap = document.createElement("p");
+      gap.className = "gap";
+      gap.textContent = line.text;
+      gap.dataset.key = `gap.${line.role}-${line.index}.${line.stream}.${line.offset}`;
+      gap.dataset.at = line.at;
+      return gap;
+    }
+    const row = document.createElement("div");
+    const id = anchor(line);
+    row.className = "l";
+    row.id = id;
+    if (line.stream === "stderr") row.classList.add("s");
+    if (ERROR.test(line.text)) row.classList.add("e");
+    const number = document.createElement("a");
+    number.className = "n";
+    number.href = `#${id}`;
+    number.dataset.n = line.line;
+    number.setAttribute("aria-label", `Line ${line.line} of ${line.role}-${line.index}`);
+    const time = document.createElement("time");
+    time.dateTime = line.at;
+    time.title = line.at;
+    time.textContent = clock(line.at);
+    const rank = document.createElement("b");
+    rank.className = `rank r${line.rank % 12}`;
+    rank.textContent = `${line.role}-${line.index}`;
+    const code = document.createElement("code");
+    fill(code, line.text + (line.missing ? ` … ${line.missing.toLocaleString("en")} bytes more` : ""));
+    row.append(number, time, rank, code);
+    highlight(code);
+    return row;
+  }
+
+  function highlight(code) {
+    const wanted = search.value;
+    if (!wanted || wanted.length < 2 || document.querySelector("#logbar [name=regex]").checked) return;
+    const lower = wanted.toLowerCase();
+    const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+    const texts = [];
+    while (walker.nextNode()) texts.push(walker.currentNode);
+    for (const node of texts) {
+      let at = node.data.toLowerCase().lastIndexOf(lower);
+      while (at >= 0) {
+        const hit = node.splitText(at);
+        hit.splitText(wanted.length);
+        const mark = document.createElement("mark");
+        mark.textContent = hit.data;
+        hit.replaceWith(mark);
+        at = at === 0 ? -1 : node.data.toLowerCase().lastIndexOf(lower, at - 1);
+      }
+    }
+  }
+
+  const rows = () => box.children;
+  const atEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  function toEnd() { own += 1; box.scrollTop = box.scrollHeight; }
+  function known(line) {
+    return line.kind === "gap"
+      ? box.querySelector(`[data-key="${CSS.escape(`gap.${line.role}-${line.index}.${line.stream}.${line.offset}`)}"]`)
+      : document.getElementById(anchor(line));
+  }
+  function marks() {
+    let strip = document.getElementById("ticks");
+    const errors = [...box.querySelectorAll(".l.e")].slice(-200);
+    if (!strip) { strip = document.createElement("div"); strip.id = "ticks"; strip.className = "ticks"; strip.setAttribute("aria-hidden", "true"); box.after(strip); }
+    const area = box.getBoundingClientRect();
+    strip.style.top = `${area.top + scrollY}px`;
+    strip.style.height = `${area.height}px`;
+    strip.replaceChildren(...errors.map((row) => {
+      const tick = document.createElement("i");
+      tick.style.top = `${(row.offsetTop / box.scrollHeight) * 100}%`;
+      return tick;
+    }));
+  }
+  let marking = 0;
+  function markSoon() { clearTimeout(marking); marking = setTimeout(marks, 250); }
+
+  // Puts lines behind the last row. A line without an end comes again under its number and takes its place.
+  function append(lines) {
+    document.getElementById("log-none")?.remove();
+    const batch = document.createDocumentFragment();
+    const inBatch = new Map();
+    for (const line of lines) {
+      const id = line.kind === "gap" ? null : anchor(line);
+      const old = id && (inBatch.get(id) ?? known(line));
+      const row = draw(line);
+      if (old) old.replaceWith(row);
+      else if (!id && known(line)) continue;
+      else batch.append(row);
+      if (id) inBatch.set(id, row);
+    }
+    box.append(batch);
+  }
+  function trimTop() {
+    let extra = rows().length - KEEP;
+    if (extra <= 0) return;
+    const before = box.scrollHeight;
+    while (extra-- > 0) rows()[0].remove();
+    atTop = false;
+    if (!follow.checked) { own += 1; box.scrollTop -= before - box.scrollHeight; }
+  }
+  function trimEnd() {
+    while (rows().length > KEEP) { box.lastElementChild.remove(); detached = true; }
+  }
+
+  function flush() {
+    drawing = false;
+    let lines = queue;
+    queue = [];
+    if (!lines.length) return;
+    if (follow.checked && !detached) {
+      if (lines.length > KEEP) lines = lines.slice(-KEEP);
+      append(lines);
+      trimTop();
+      toEnd();
+    } else {
+      unseen += lines.filter((line) => !line.partial && !known(line)).length;
+      if (!detached && rows().length + lines.length <= KEEP) append(lines);
+      else detached = true;
+    }
+    showPill();
+    markSoon();
+  }
+  function showPill() {
+    const show = !follow.checked && (unseen > 0 || detached);
+    pill.hidden = !show;
+    if (show) pill.textContent = unseen ? `Jump to live (${unseen.toLocaleString("en")} new)` : "Jump to live";
+  }
+
+  async function get(parameters) {
+    const url = new URL(config.lines, location.href);
+    for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
+    const answer = await fetch(url, { headers: { accept: "application/json" } });
+    if (!answer.ok) throw new Error(`the server said ${answer.status}`);
+    return (await answer.json()).items;
+  }
+  const rowAt = (row) => row?.dataset.at ?? row?.querySelector("time")?.dateTime;
+
+  // Lines of one moment may be many, and a page ends at a moment: ask for more until something is new.
+  async function older() {
+    const first = rows()[0];
+    const at = rowAt(first);
+    if (busy || atTop || !at) return;
+    busy = true;
+    try {
+      const until = Date.parse(at);
+      let fresh = [];
+      for (const tail of [PAGE, 10 * PAGE]) {
+        const lines = await get({ tail, until: new Date(until + 1).toISOString() });
+        const end = lines.findIndex((line) => known(line));
+        fresh = end < 0 ? lines : lines.slice(0, end);
+        if (fresh.length) break;
+        if (lines.length < tail) { atTop = true; break; }
+      }
+      const batch = document.createDocumentFragment();
+      for (const line of fresh.slice(-KEEP / 2)) batch.append(draw(line));
+      const before = box.scrollHeight;
+      box.prepend(batch);
+      own += 1;
+      box.scrollTop += box.scrollHeight - before;
+      trimEnd();
+      showPill();
+      markSoon();
+    } catch (error) { tell(`Older lines can't be read: ${error.message}`); }
+    busy = false;
+  }
+  async function newer() {
+    const at = rowAt(box.lastElementChild);
+    if (busy || !detached || !at) return;
+    busy = true;
+    try {
+      let fresh = [];
+      for (const limit of [PAGE, 10 * PAGE]) {
+        const lines = await get({ since: at, limit });
+        fresh = lines.filter((line) => !known(line));
+        if (lines.length < limit) detached = false;
+        if (fresh.length || !detached) break;
+      }
+      append(fresh);
+      trimTop();
+      markSoon();
+    } catch (error) { tell(`Newer lines can't be read: ${error.message}`); }
+    busy = false;
+  }
+  async function jump() {
+    follow.checked = true;
+    unseen = 0;
+    pill.hidden = true;
+    if (detached) {
+      try {
+        const lines = await get({ tail: PAGE });
+        box.replaceChildren();
+        detached = false;
+        atTop = false;
+        append(lines);
+      } catch (error) { tell(`The newest lines can't be read: ${error.message}`); }
+    }
+    toEnd();
+    markSoon();
+  }
+  function tell(text) { say.textContent = text; say.classList.remove("sr"); }
+
+  box.addEventListener("scroll", () => {
+    if (own > 0) { own -= 1; return; }
+    if (box.scrollTop < 400) older();
+    if (atEnd()) {
+      if (detached) newer();
+      else if (!follow.checked && config.live) { follow.checked = true; unseen = 0; showPill(); }
+    } else if (follow.checked) { follow.checked = false; showPill(); }
+  }, { passive: true });
+  pill.addEventListener("click", jump);
+  follow.addEventListener("change", () => { if (follow.checked) jump(); else showPill(); });
+  wrap.checked = (localStorage.getItem("wrap") ?? "yes") === "yes";
+  const wrapped = () => box.classList.toggle("nowrap", !wrap.checked);
+  wrap.addEventListener("change", () => { localStorage.setItem("wrap", wrap.checked ? "yes" : "no"); wrapped(); });
+  wrapped();
+  timeMode.addEventListener("change", () => {
+    box.classList.remove("time-clock", "time-start", "time-off");
+    box.classList.add(`time-${timeMode.value}`);
+    for (const time of box.querySelectorAll("time")) time.textContent = clock(time.dateTime);
+  });
+  for (const select of document.querySelectorAll("#l-attempt, #l-replica")) select.addEventListener("change", () => select.form.requestSubmit());
+  document.getElementById("older")?.parentElement.remove();
+  document.getElementById("newer")?.parentElement.remove();
+
+  // Hits of a search: those on the page are scrolled to, others open their place.
+  const hits = [...document.querySelectorAll("#found a[data-hit]")];
+  let hit = -1;
+  function goTo(link, event) {
+    const row = document.getElementById(link.dataset.hit);
+    if (!row) return;
+    event?.preventDefault();
+    follow.checked = false;
+    for (const old of box.querySelectorAll(".at")) old.classList.remove("at");
+    row.classList.add("at");
+    own += 1;
+    row.scrollIntoView({ block: "center" });
+    history.replaceState(null, "", `#${link.dataset.hit}`);
+    showPill();
+  }
+  function stepHit(by) {
+    if (!hits.length) return;
+    hit = (hit + by + hits.length) % hits.length;
+    hits[hit].focus();
+    if (document.getElementById(hits[hit].dataset.hit)) goTo(hits[hit]); else location.href = hits[hit].href;
+  }
+  hits.forEach((link, index) => link.addEventListener("click", (event) => { hit = index; goTo(link, event); }));
+  document.getElementById("hit-next")?.addEventListener("click", () => stepHit(1));
+  document.getElementById("hit-prev")?.addEventListener("click", () => stepHit(-1));
+
+  for (const code of box.querySelectorAll(".l code")) highlight(code);
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target) { follow.checked = false; own += 1; target.scrollIntoView({ block: "center" }); }
+  else if (follow.checked) toEnd();
+  markSoon();
+  showPill();
+  window.addEventListener("resize", markSoon);
+
+  if (config.live) {
+    const open = () => {
+      const source = new EventSource(config.live);
+      source.addEventListener("lines", (event) => {
+        for (const line of event.data.split("\n")) if (line) queue.push(JSON.parse(line));
+        if (event.lastEventId) config.live = config.resume + encodeURIComponent(event.lastEventId);
+        if (queue.length > 2 * KEEP) queue = queue.slice(-KEEP);
+        if (!drawing) { drawing = true; (document.hidden ? (f) => setTimeout(f, 250) : requestAnimationFrame)(flush); }
+      });
+      source.addEventListener("skipped", (event) => {
+        const { bytes } = JSON.parse(event.data);
+        queue.push({ kind: "gap", role: "", index: 0, stream: "", offset: performance.now(), at: new Date().toISOString(),
+          text: `${bytes.toLocaleString("en")} bytes were printed faster than this page could show them; scroll up to read them.` });
+      });
+      source.addEventListener("end", () => { source.close(); say.textContent = "The output is complete."; });
+      source.addEventListener("failed", () => { source.close(); setTimeout(open, 2000); });
+      source.addEventListener("open", () => { say.classList.add("sr"); say.textContent = ""; });
+      source.addEventListener("error", () => {
+        tell("The connection was lost. It is tried again; no line is left out.");
+        if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000 + Math.random() * 2000);
+      });
+    };
+    open();
+  }
+})();

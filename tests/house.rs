@@ -1,0 +1,16 @@
+//! What the house stands on: the private Postgres, the command line, backups.
+//!
+//! One binary for all of it. Servers are real, and die with the test; see `ground`.
+
+#[path = "house/backup.rs"]
+mod backup;
+#[path = "house/cli.rs"]
+mod cli;
+#[path = "house/ground.rs"]
+mod ground;
+#[path = "house/postgres.rs"]
+mod postgres;
+#[path = "house/postgres_rights.rs"]
+mod postgres_rights;
+#[path = "house/rooms.rs"]
+mod rooms;

@@ -1,0 +1,12 @@
+//! Output from the runtime to the reader, on a real Postgres.
+
+mod support;
+
+#[path = "logs/follow.rs"]
+mod follow;
+#[path = "logs/ingest.rs"]
+mod ingest;
+#[path = "logs/reading.rs"]
+mod reading;
+#[path = "logs/world.rs"]
+mod world;

@@ -1,0 +1,170 @@
+//! The pages as a person gets them: rendered, opened in a real browser in both themes and two widths, checked, and
+//! photographed. Console errors, refusals of the page's policy and findings of axe fail the test.
+
+#[path = "pages/browser.rs"]
+mod browser;
+#[path = "pages/samples.rs"]
+mod samples;
+
+use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{Path, State},
+    http::{StatusCode, header},
+    response::{Html, IntoResponse, Response},
+    routing::{get, post},
+};
+use browser::Browser;
+use serde_json::Value;
+use trainyard::web::pages;
+
+type Samples = Arc<HashMap<&'static str, String>>;
+
+async fn sample(State(samples): State<Samples>, Path(name): Path<String>) -> Response {
+    match samples.get(name.as_str()) {
+        Some(html) => ([(header::CONTENT_SECURITY_POLICY, pages::POLICY)], Html(html.clone())).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn serve() -> SocketAddr {
+    let samples: Samples = Arc::new(samples::all().into_iter().collect());
+    let router = Router::new()
+        .route("/static/{file}", get(pages::assets::serve))
+        .route("/sample/{name}", get(sample))
+        // The page of a link presses its own button; an answer without content leaves it where it is.
+        .route("/sign-in", post(|| async { StatusCode::NO_CONTENT }))
+        .with_state(samples);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+/// Where pictures go: `TRAINYARD_SCREENSHOTS`, or the target folder.
+fn gallery() -> PathBuf {
+    let folder = std::env::var_os("TRAINYARD_SCREENSHOTS").map_or_else(
+        || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots"),
+        PathBuf::from,
+    );
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn axe() -> String {
+    let path = std::env::var_os("TRAINYARD_AXE").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("node_modules/axe-core/axe.min.js"),
+        PathBuf::from,
+    );
+    std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; npm install --no-save axe-core", path.display()))
+}
+
+#[tokio::test]
+async fn every_page_is_sound_in_both_themes_and_widths() {
+    let address = serve().await;
+    let browser = Browser::start().await;
+    let axe = axe();
+    let only = std::env::var("TRAINYARD_PAGES").unwrap_or_default();
+    let mut faults: Vec<String> = Vec::new();
+    let mut looked = 0;
+    for theme in ["light", "dark"] {
+        for width in [1400, 390] {
+            browser.look(theme, width).await;
+            for (name, _) in samples::all() {
+                if !only.is_empty() && !only.split(',').any(|part| part == name) {
+                    continue;
+                }
+                let place = format!("{name} {theme} {width}");
+                browser.open(&format!("http://{address}/sample/{name}")).await;
+                let ours = browser.run(include_str!("pages/checks.js")).await;
+                faults.extend(
+                    ours.as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|fault| format!("{place}: {fault}")),
+                );
+                let whole = !name.starts_with("logs");
+                browser
+                    .screenshot(&gallery().join(format!("{name}-{theme}-{width}.png")), whole)
+                    .await;
+                faults.extend(
+                    browser
+                        .complaints()
+                        .await
+                        .into_iter()
+                        .map(|said| format!("{place}: {said}")),
+                );
+                browser.run(&axe).await;
+                let found = browser
+                    .run_async(
+                        "const done = arguments[arguments.length - 1];
+                        axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.flatMap(
+                            (rule) => rule.nodes.slice(0, 3).map((node) => `${rule.id}: ${node.html.slice(0, 200)} ${(node.any[0] ?? {}).message ?? ''}`))),
+                            (error) => done([String(error)]));",
+                    )
+                    .await;
+                faults.extend(
+                    found
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|fault| format!("{place}: axe {fault}")),
+                );
+                looked += 1;
+            }
+        }
+    }
+    browser.quit().await;
+    println!("{looked} views looked at, pictures in {}", gallery().display());
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn five_thousand_nodes_fit_into_300_kb() {
+    use askama::Template;
+    let html = samples::nodes(5_000).render().unwrap();
+    assert_eq!(html.matches("<a href=/n/").count(), 5_000);
+    assert!(html.len() < 300_000, "{} bytes", html.len());
+}
+
+#[tokio::test]
+async fn keys_and_the_theme_switch_work() {
+    let address = serve().await;
+    let browser = Browser::start().await;
+    browser.look("light", 1400).await;
+    browser.open(&format!("http://{address}/sample/jobs")).await;
+    browser.press("jj").await;
+    assert_eq!(
+        browser.run("return document.activeElement.textContent").await,
+        "eval-harness"
+    );
+    browser.press("k").await;
+    assert_eq!(
+        browser.run("return document.activeElement.textContent").await,
+        "llama-8b-sft"
+    );
+    browser.press("/").await;
+    assert_eq!(browser.run("return document.activeElement.id").await, "find");
+    browser.press("?j\u{e00c}").await;
+    assert_eq!(
+        browser.run("return document.getElementById('find').value").await,
+        "?j",
+        "keys are text where one types"
+    );
+    browser.press("?").await;
+    assert_eq!(browser.run("return document.getElementById('keys').open").await, true);
+    browser.press("\u{e00c}").await;
+    let ground = "return getComputedStyle(document.documentElement).backgroundColor";
+    let light = browser.run(ground).await;
+    browser
+        .run("document.getElementById('theme').click(); document.getElementById('theme').click()")
+        .await;
+    assert_ne!(browser.run(ground).await, light);
+    browser.open(&format!("http://{address}/sample/node")).await;
+    assert_ne!(browser.run(ground).await, light, "the choice holds on the next page");
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    assert_eq!(browser.run("return window.broken ?? null").await, Value::Null);
+    browser.quit().await;
+}

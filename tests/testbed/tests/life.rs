@@ -1,0 +1,216 @@
+//! An instance's life: side by side with another, half dead and mended, ended, and killed in every way. Nothing may stay.
+
+mod support;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{in_namespace, on, pod, tell};
+use tokio::sync::Mutex;
+use trainyard_testbed::layout::{Layout, NODES};
+use trainyard_testbed::{Options, Profile, Testbed, guard, leftovers};
+
+/// The machine takes the instances of one test at a time.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Waits until what is left is nothing; the kernel takes a moment to end a namespace.
+fn assert_nothing_left() {
+    let started = Instant::now();
+    loop {
+        let found = leftovers::find().unwrap();
+        if found.is_empty() {
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "left: {found:#?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_instances_side_by_side_do_not_meet() {
+    let _turn = TURN.lock().await;
+    let (one, two) = tokio::join!(
+        Testbed::start(Options::new(Profile::Bare)),
+        Testbed::start(Options::new(Profile::Bare))
+    );
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert_ne!(one.layout.number, two.layout.number);
+    for testbed in [&one, &two] {
+        in_namespace(testbed, "same", |place| async move {
+            for node in NODES {
+                let number = testbed.layout.number.to_string();
+                place
+                    .create(on(pod(&format!("on-{node}"), &["echo", &number]), node))
+                    .await;
+            }
+            for node in NODES {
+                place.phase(&format!("on-{node}"), "Succeeded").await;
+                assert_eq!(
+                    place.log(&format!("on-{node}")).await.trim(),
+                    testbed.layout.number.to_string()
+                );
+            }
+        })
+        .await;
+    }
+    let started = Instant::now();
+    one.down().unwrap();
+    tell("down of one of two", started.elapsed());
+    // The other does not notice.
+    assert!(two.missing().is_empty() && two.api_ready().await);
+    two.down().unwrap();
+    assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_component_killed_in_turn_is_missed_and_mended_and_nothing_is_left() {
+    let _turn = TURN.lock().await;
+    let testbed = Testbed::start(Options::new(Profile::Bare)).await.unwrap();
+    let mut killed = 0;
+    for space in [testbed.control(), testbed.node("node-1"), testbed.node("node-2")] {
+        for program in space.programs().unwrap() {
+            space.stop(&program.name, 9).unwrap();
+            let expected = (space.name.clone(), program.name.clone());
+            // kube-proxy beside the API server is the one that nothing looks for.
+            if expected != ("control".into(), "kube-proxy".into()) {
+                assert!(testbed.missing().contains(&expected), "{expected:?} is not missed");
+            }
+            killed += 1;
+        }
+        testbed.mend().await.unwrap();
+        assert!(testbed.missing().is_empty());
+    }
+    assert_eq!(killed, 7 + 4 + 4);
+    testbed.down().unwrap();
+    assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_inits_and_a_killed_guard_leave_no_process_and_down_clears_the_rest() {
+    let _turn = TURN.lock().await;
+    let testbed = Testbed::start(Options::new(Profile::Bare)).await.unwrap();
+    let layout = testbed.layout;
+    in_namespace(&testbed, "running", |place| async move {
+        for node in NODES {
+            place
+                .create(on(pod(&format!("on-{node}"), &["sleep", "7777"]), node))
+                .await;
+            place.phase(&format!("on-{node}"), "Running").await;
+        }
+    })
+    .await;
+    kill(Pid::from_raw(testbed.node("node-1").pid().unwrap()), Signal::SIGKILL).unwrap();
+    kill(Pid::from_raw(testbed.control().pid().unwrap()), Signal::SIGKILL).unwrap();
+    let guard_pid = std::fs::read_to_string(layout.dir().join("guard.pid"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    kill(Pid::from_raw(guard_pid), Signal::SIGKILL).unwrap();
+    let started = Instant::now();
+    while guard::runs(layout).unwrap() || leftovers::find().unwrap().iter().any(|l| l.starts_with("process")) {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "{:#?}",
+            leftovers::find().unwrap()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tell("guard killed, every process gone after", started.elapsed());
+    assert!(
+        !leftovers::find().unwrap().is_empty(),
+        "folder and cgroups are left for down to clear"
+    );
+    testbed.down().unwrap();
+    assert_nothing_left();
+}
+
+#[test]
+fn an_owner_that_is_killed_takes_everything_along() {
+    let _turn = TURN.blocking_lock();
+    let program = env!("CARGO_BIN_EXE_testbed");
+    let mut owner = Command::new(program)
+        .args(["hold", "15"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(owner.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "held\n");
+    let layout = Layout::new(15);
+    assert!(guard::runs(layout).unwrap());
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let started = Instant::now();
+    while guard::runs(layout).unwrap() {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "the instance outlives its owner"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    tell("owner killed, instance gone after", started.elapsed());
+    assert_nothing_left();
+}
+
+#[test]
+fn commands_for_people_say_what_they_did() {
+    let _turn = TURN.blocking_lock();
+    let program = env!("CARGO_BIN_EXE_testbed");
+    let run = |words: &[&str]| {
+        let out = Command::new(program).args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(
+            out.status.success(),
+            "{words:?}: {text}{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        text
+    };
+    let up = ["up", "--instance", "14", "--no-real-nodes", "--nodes", "12"];
+    let first = run(&up);
+    assert!(
+        first.contains("export KUBECONFIG=") && first.contains("0 real, 12 fake"),
+        "{first}"
+    );
+    assert!(run(&up).starts_with("instance 14 runs already\n"));
+    let kubectl = |words: &str| run(&["enter", "--instance", "14", "control", "sh", "-c", words]);
+    assert!(kubectl("ip -brief address show host").contains("10.134.128.1/30"));
+    // Half dead: mended, and said.
+    let pid = kubectl("pgrep -x kube-scheduler");
+    kubectl(&format!("kill -9 {}", pid.trim()));
+    assert!(run(&up).starts_with("instance 14 is mended\n"));
+    assert!(run(&["status"]).contains("instance 14\n"));
+    // The whole control plane gone: replaced.
+    kill(
+        Pid::from_raw(
+            trainyard_testbed::space::Space::new("control", Layout::new(14).space_dir("control"))
+                .pid()
+                .unwrap(),
+        ),
+        Signal::SIGKILL,
+    )
+    .unwrap();
+    assert!(run(&up).starts_with("profile "), "a new one is shown");
+    assert!(run(&["down", "--instance", "14"]).contains("instance 14 is down\n"));
+    assert_nothing_left();
+}
+
+#[test]
+fn what_is_missing_is_told_with_the_line_that_helps() {
+    let program = env!("CARGO_BIN_EXE_testbed");
+    let told = |command: &mut Command| String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned();
+    // An empty PATH has none of the programs; the two folders that are looked in besides are hidden by a mount namespace.
+    let hidden = "mount -t tmpfs tmpfs /usr/sbin; exec env PATH=/nowhere \"$0\" up --instance 14";
+    let text = told(Command::new("unshare").args(["--mount", "sh", "-c", hidden, program]));
+    assert!(
+        text.contains("apt-get install -y --no-install-recommends containerd runc"),
+        "{text}"
+    );
+    let text = told(Command::new("setpriv").args(["--reuid=65534", "--clear-groups", "--", program, "up"]));
+    assert!(text.contains("root is missing; run it with sudo"), "{text}");
+}
