@@ -47,12 +47,20 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
                 words::exact(until)
             ))
         }
-        TokenCommand::Create { name, user, team, role, expires } => {
+        TokenCommand::Create {
+            name,
+            user,
+            team,
+            role,
+            expires,
+        } => {
             let user = person(db, &user, welcome.user, now).await?;
             let team = match team {
-                Some(team) => {
-                    Some(teams::by_name(db, &Scope::Everything, &team).await?.ok_or(WayInError::NoTeam(team))?)
-                }
+                Some(team) => Some(
+                    teams::by_name(db, &Scope::Everything, &team)
+                        .await?
+                        .ok_or(WayInError::NoTeam(team))?,
+                ),
                 None => None,
             };
             let role = role.unwrap_or_else(|| if team.is_none() { "admin" } else { "member" }.to_owned());
@@ -70,7 +78,11 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
             tokens::insert(&mut tx, &token, now).await?;
             tx.commit().await.map_err(DbError::from)?;
             write(db, "token.create", "token", token.id.0, now).await?;
-            Ok(format!("{}\nIt is shown this one time. Its id is {}.\n", secret.shown.expose_secret(), token.id))
+            Ok(format!(
+                "{}\nIt is shown this one time. Its id is {}.\n",
+                secret.shown.expose_secret(),
+                token.id
+            ))
         }
         TokenCommand::List => list(db, now).await,
         TokenCommand::Revoke { id } => {
@@ -83,7 +95,12 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
             notify::send(&mut *tx, notify::ACCESS, "").await?;
             tx.commit().await.map_err(DbError::from)?;
             write(db, "token.revoke", "token", id.0, now).await?;
-            Ok(if live { "It is worthless now.\n" } else { "It was revoked before.\n" }.to_owned())
+            Ok(if live {
+                "It is worthless now.\n"
+            } else {
+                "It was revoked before.\n"
+            }
+            .to_owned())
         }
     }
 }
@@ -93,7 +110,11 @@ async fn person(db: &Db, name: &str, admin: UserId, now: DateTime<Utc>) -> Resul
     if name == "admin" {
         return Ok(admin);
     }
-    if let Some(found) = users::list(db, None, i64::MAX).await?.into_iter().find(|user| user.name == name) {
+    if let Some(found) = users::list(db, None, i64::MAX)
+        .await?
+        .into_iter()
+        .find(|user| user.name == name)
+    {
         return Ok(found.id);
     }
     let id = UserId(Uuid::now_v7());
@@ -105,16 +126,26 @@ async fn person(db: &Db, name: &str, admin: UserId, now: DateTime<Utc>) -> Resul
 }
 
 async fn list(db: &Db, now: DateTime<Utc>) -> Result<String, WayInError> {
-    let mut text = format!("{:<32} {:<28} {:<8} {:<14} {}\n", "ID", "NAME", "ROLE", "LAST USED", "STATE");
+    let mut text = format!(
+        "{:<32} {:<28} {:<8} {:<14} {}\n",
+        "ID", "NAME", "ROLE", "LAST USED", "STATE"
+    );
     for token in tokens::list(db, None, None, LISTED).await? {
-        let used = token.last_used_at.map_or_else(|| "never".to_owned(), |at| words::relative(at, now));
+        let used = token
+            .last_used_at
+            .map_or_else(|| "never".to_owned(), |at| words::relative(at, now));
         let state = match (token.revoked_at, token.expires_at) {
             (Some(_), _) => "revoked".to_owned(),
             (None, Some(until)) if until <= now => "expired".to_owned(),
             (None, Some(until)) => format!("until {}", words::exact(until)),
             (None, None) => "does not expire".to_owned(),
         };
-        text += &format!("{:<32} {:<28} {:<8} {used:<14} {state}\n", token.id.to_string(), token.name, token.role);
+        text += &format!(
+            "{:<32} {:<28} {:<8} {used:<14} {state}\n",
+            token.id.to_string(),
+            token.name,
+            token.role
+        );
     }
     Ok(text)
 }

@@ -218,7 +218,9 @@ pub(super) type Named = std::collections::HashMap<Uuid, std::sync::Arc<str>>;
 impl JobRow {
     /// What it refers to by id and shows by name.
     pub(super) fn ids(&self) -> impl Iterator<Item = Uuid> {
-        [Some(self.team_id), Some(self.owner_id), self.cluster_id].into_iter().flatten()
+        [Some(self.team_id), Some(self.owner_id), self.cluster_id]
+            .into_iter()
+            .flatten()
     }
 
     fn into_detail(mut self, names: &Named) -> Result<JobDetail, DbError> {
@@ -263,10 +265,10 @@ impl JobRow {
             priority: self.priority,
             queue: self.queue,
             cluster_wanted: self.cluster_wanted,
-            cluster: self
-                .cluster_id
-                .zip(self.cluster_name)
-                .map(|(id, name)| ClusterRef { id: id.into(), name }),
+            cluster: self.cluster_id.map(|id| ClusterRef {
+                id: id.into(),
+                name: name(id),
+            }),
             replicas: self.replicas,
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
