@@ -200,7 +200,15 @@ pub async fn show(server: &Server, args: &JobArgs, output: Output) -> Result<Don
     let view: JobView = server.read(&job)?;
     let replicas = match view.attempt {
         0 => Vec::new(),
-        number => pages(server, &format!("/jobs/{id}/replicas"), &[("attempt", number.to_string())], 1_000).await?,
+        number => {
+            pages(
+                server,
+                &format!("/jobs/{id}/replicas"),
+                &[("attempt", number.to_string())],
+                1_000,
+            )
+            .await?
+        }
     };
     let events = pages(server, &format!("/jobs/{id}/events"), &[], 10).await?;
     let now = Utc::now();
@@ -284,7 +292,12 @@ pub async fn why(server: &Server, args: &JobArgs, output: Output) -> Result<Done
         };
         for reason in why["why"]["reasons"].as_array().into_iter().flatten() {
             let part = |name: &str| printable(reason[name].as_str().unwrap_or_default());
-            text += &format!("\n{} ({}): {}\n", capital(&part("layer")), part("code"), part("message"));
+            text += &format!(
+                "\n{} ({}): {}\n",
+                capital(&part("layer")),
+                part("code"),
+                part("message")
+            );
             for number in reason["numbers"].as_array().into_iter().flatten() {
                 text += &format!(
                     "  {}: {} {}\n",

@@ -111,7 +111,11 @@ async fn stored(server: &Server, id: JobId, mut query: Vec<(&str, String)>, how:
 }
 
 async fn grep(server: &Server, id: JobId, args: &LogsArgs, text: &str, how: Show) -> Result<Done, ClientError> {
-    let mut chosen: Vec<(&str, String)> = args.attempt.iter().map(|attempt| ("attempt", attempt.to_string())).collect();
+    let mut chosen: Vec<(&str, String)> = args
+        .attempt
+        .iter()
+        .map(|attempt| ("attempt", attempt.to_string()))
+        .collect();
     if let Some(key) = &args.replica {
         // A search is over ranks, which is what a person sees in the table of replicas, too.
         let replicas = jobs::pages(server, &format!("/jobs/{id}/replicas"), &chosen, 10_000).await?;
@@ -162,7 +166,10 @@ async fn follow(server: &Server, id: JobId, query: Vec<(&str, String)>, how: Sho
     let mut position: Option<String> = None;
     let mut failures = 0;
     loop {
-        let mut request = server.request(Method::GET, &format!("/jobs/{id}/logs/follow")).query(&query).query(&[("all", "true")]);
+        let mut request = server
+            .request(Method::GET, &format!("/jobs/{id}/logs/follow"))
+            .query(&query)
+            .query(&[("all", "true")]);
         if let Some(position) = &position {
             request = request.header("Last-Event-ID", position);
         }

@@ -21,13 +21,19 @@ pub struct ErrorPage {
 
 /// A problem as a whole page. Nothing is asked of the database, which may be what is away.
 pub fn page(problem: &Problem) -> String {
-    let faults = problem.errors.iter().map(|fault| format!("{}: {}", fault.path, fault.message));
+    let faults = problem
+        .errors
+        .iter()
+        .map(|fault| format!("{}: {}", fault.path, fault.message));
     let detail = match problem.errors.len() {
         0 | 1 => problem.detail.clone(),
         _ => faults.collect::<Vec<_>>().join("; "),
     };
     let page = ErrorPage {
-        shell: Shell { title: problem.title.clone(), ..Shell::default() },
+        shell: Shell {
+            title: problem.title.clone(),
+            ..Shell::default()
+        },
         status: problem.status,
         code: problem.code.clone(),
         title: problem.title.clone(),
