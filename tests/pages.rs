@@ -17,13 +17,13 @@ use axum::{
 };
 use browser::Browser;
 use serde_json::Value;
-use trainyard::web::pages;
+use trainyard::web::{manners, pages};
 
 type Samples = Arc<HashMap<&'static str, String>>;
 
 async fn sample(State(samples): State<Samples>, Path(name): Path<String>) -> Response {
     match samples.get(name.as_str()) {
-        Some(html) => ([(header::CONTENT_SECURITY_POLICY, pages::POLICY)], Html(html.clone())).into_response(),
+        Some(html) => ([(header::CONTENT_SECURITY_POLICY, manners::POLICY)], Html(html.clone())).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }

@@ -81,7 +81,10 @@ pub async fn page(
 async fn into_page(db: &Db, rows: Vec<JobRow>, more: bool) -> Result<JobPage, DbError> {
     let ids: Vec<Uuid> = rows.iter().flat_map(JobRow::ids).collect();
     let names = db.names.of(db, &ids).await?;
-    let jobs = rows.into_iter().map(|row| row.into_job(&names)).collect::<Result<Vec<_>, _>>()?;
+    let jobs = rows
+        .into_iter()
+        .map(|row| row.into_job(&names))
+        .collect::<Result<Vec<_>, _>>()?;
     let next = if more { jobs.last().map(|job| job.id) } else { None };
     Ok(JobPage { jobs, next })
 }

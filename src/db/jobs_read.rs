@@ -218,7 +218,9 @@ pub(super) type Named = std::collections::HashMap<Uuid, std::sync::Arc<str>>;
 impl JobRow {
     /// What it refers to by id and shows by name.
     pub(super) fn ids(&self) -> impl Iterator<Item = Uuid> {
-        [Some(self.team_id), Some(self.owner_id), self.cluster_id].into_iter().flatten()
+        [Some(self.team_id), Some(self.owner_id), self.cluster_id]
+            .into_iter()
+            .flatten()
     }
 
     fn into_detail(mut self, names: &Named) -> Result<JobDetail, DbError> {

@@ -23,7 +23,14 @@ enum Who {
     Admin,
 }
 
-const EVERYBODY: [Who; 6] = [Who::Nobody, Who::Stranger, Who::Viewer, Who::Member, Who::Owner, Who::Admin];
+const EVERYBODY: [Who; 6] = [
+    Who::Nobody,
+    Who::Stranger,
+    Who::Viewer,
+    Who::Member,
+    Who::Owner,
+    Who::Admin,
+];
 
 /// Everybody, and what they ask about.
 struct Stage {
@@ -134,25 +141,47 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
         },
         // Strangers own a team of their own, whose audit they may read; this one's they may not.
         "GET /api/v1/audit" => about_team("?team=default"),
-        "GET /api/v1/teams" | "GET /api/v1/feed" | "GET /api/v1/me" | "GET /api/v1/installation"
+        "GET /api/v1/teams"
+        | "GET /api/v1/feed"
+        | "GET /api/v1/me"
+        | "GET /api/v1/installation"
         | "GET /api/v1/tokens" => list(),
-        "POST /api/v1/jobs/{job}/cancel" | "POST /api/v1/jobs/{job}/suspend" | "POST /api/v1/jobs/{job}/resume"
-        | "POST /api/v1/jobs/{job}/rerun" | "DELETE /api/v1/jobs/{job}" => plain(),
-        "GET /api/v1/jobs/{job}" | "GET /api/v1/jobs/{job}/clone" | "GET /api/v1/jobs/{job}/attempts"
-        | "GET /api/v1/jobs/{job}/attempts/{number}" | "GET /api/v1/jobs/{job}/replicas"
-        | "GET /api/v1/jobs/{job}/incarnations" | "GET /api/v1/jobs/{job}/events"
-        | "GET /api/v1/jobs/{job}/conditions" | "GET /api/v1/jobs/{job}/checkpoints"
-        | "GET /api/v1/jobs/{job}/metrics" | "GET /api/v1/jobs/{job}/usage" | "GET /api/v1/jobs/{job}/why"
-        | "GET /api/v1/jobs/{job}/post-mortem" | "GET /api/v1/jobs/{job}/logs"
-        | "GET /api/v1/jobs/{job}/logs/streams" | "GET /api/v1/jobs/{job}/logs/download"
+        "POST /api/v1/jobs/{job}/cancel"
+        | "POST /api/v1/jobs/{job}/suspend"
+        | "POST /api/v1/jobs/{job}/resume"
+        | "POST /api/v1/jobs/{job}/rerun"
+        | "DELETE /api/v1/jobs/{job}" => plain(),
+        "GET /api/v1/jobs/{job}"
+        | "GET /api/v1/jobs/{job}/clone"
+        | "GET /api/v1/jobs/{job}/attempts"
+        | "GET /api/v1/jobs/{job}/attempts/{number}"
+        | "GET /api/v1/jobs/{job}/replicas"
+        | "GET /api/v1/jobs/{job}/incarnations"
+        | "GET /api/v1/jobs/{job}/events"
+        | "GET /api/v1/jobs/{job}/conditions"
+        | "GET /api/v1/jobs/{job}/checkpoints"
+        | "GET /api/v1/jobs/{job}/metrics"
+        | "GET /api/v1/jobs/{job}/usage"
+        | "GET /api/v1/jobs/{job}/why"
+        | "GET /api/v1/jobs/{job}/post-mortem"
+        | "GET /api/v1/jobs/{job}/logs"
+        | "GET /api/v1/jobs/{job}/logs/streams"
+        | "GET /api/v1/jobs/{job}/logs/download"
         | "GET /api/v1/jobs/{job}/logs/follow" => plain(),
-        "GET /api/v1/clusters/{cluster}" | "GET /api/v1/clusters/{cluster}/conditions"
-        | "GET /api/v1/clusters/{cluster}/events" | "GET /api/v1/clusters/{cluster}/node-pools"
-        | "GET /api/v1/clusters/{cluster}/grants" | "DELETE /api/v1/clusters/{cluster}/grants/{team}" => plain(),
-        "GET /api/v1/nodes/{node}" | "GET /api/v1/nodes/{node}/conditions" | "GET /api/v1/nodes/{node}/events"
-        | "GET /api/v1/nodes/{node}/metrics" | "GET /api/v1/nodes/{node}/replicas" => plain(),
+        "GET /api/v1/clusters/{cluster}"
+        | "GET /api/v1/clusters/{cluster}/conditions"
+        | "GET /api/v1/clusters/{cluster}/events"
+        | "GET /api/v1/clusters/{cluster}/node-pools"
+        | "GET /api/v1/clusters/{cluster}/grants"
+        | "DELETE /api/v1/clusters/{cluster}/grants/{team}" => plain(),
+        "GET /api/v1/nodes/{node}"
+        | "GET /api/v1/nodes/{node}/conditions"
+        | "GET /api/v1/nodes/{node}/events"
+        | "GET /api/v1/nodes/{node}/metrics"
+        | "GET /api/v1/nodes/{node}/replicas" => plain(),
         "GET /api/v1/users" | "GET /api/v1/users/{user}" | "POST /api/v1/users/{user}/sign-in-link" => plain(),
-        "GET /api/v1/teams/{team}" | "GET /api/v1/teams/{team}/members"
+        "GET /api/v1/teams/{team}"
+        | "GET /api/v1/teams/{team}/members"
         | "DELETE /api/v1/teams/{team}/members/{user}" => plain(),
         _ => return None,
     })
@@ -180,7 +209,10 @@ async fn everybody_may_what_the_route_says_and_nobody_else_leaves_a_trace() {
     for route in table.all() {
         let name = format!("{} {}", route.method, route.path);
         if OPEN.contains(&name.as_str()) {
-            assert!(route.access == Access::Public || name == "POST /sign-out", "{name} is open");
+            assert!(
+                route.access == Access::Public || name == "POST /sign-out",
+                "{name} is open"
+            );
             continue;
         }
         assert_ne!(route.access, Access::Public, "{name} is open and not on the list");
@@ -195,13 +227,23 @@ async fn everybody_may_what_the_route_says_and_nobody_else_leaves_a_trace() {
             let answer = stage.send(route, who, &case, &subject).await;
             calls += 1;
             let status = answer.status.as_u16();
-            let right = if allowed { answer.status.is_success() } else { expected.contains(&status) };
+            let right = if allowed {
+                answer.status.is_success()
+            } else {
+                expected.contains(&status)
+            };
             if !right {
-                faults.push(format!("{who:?}: {name}: {status}, expected {expected:?}: {}", answer.text));
+                faults.push(format!(
+                    "{who:?}: {name}: {status}, expected {expected:?}: {}",
+                    answer.text
+                ));
             }
             if !allowed {
                 let after = stage.rows().await;
-                let changed: Vec<_> = before.iter().filter(|(table, hash)| after.get(*table) != Some(hash)).collect();
+                let changed: Vec<_> = before
+                    .iter()
+                    .filter(|(table, hash)| after.get(*table) != Some(hash))
+                    .collect();
                 if !changed.is_empty() {
                     faults.push(format!("{who:?}: {name} was refused and changed {changed:?}"));
                 }
@@ -223,7 +265,11 @@ fn expected(route: &Route, who: Who, case: &Case) -> (BTreeSet<u16>, bool) {
         return refused(&[401]);
     }
     if let Some(only) = case.only {
-        return if only.contains(&who) { (BTreeSet::new(), true) } else { refused(&[404]) };
+        return if only.contains(&who) {
+            (BTreeSet::new(), true)
+        } else {
+            refused(&[404])
+        };
     }
     let least = match route.access {
         Access::Public | Access::SignedIn => Who::Stranger,
@@ -270,7 +316,10 @@ impl Stage {
         grant(world, &self.cluster, &world.team).await;
         let mut document = hello("subject");
         document["team"] = json!("default");
-        let job = world.submit(&world.admin, document).await["id"].as_str().unwrap().to_owned();
+        let job = world.submit(&world.admin, document).await["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         attempt(world, &job, &self.cluster, &self.node).await;
         if route.ends_with("/post-mortem") {
             let frozen = json!({
@@ -279,20 +328,39 @@ impl Stage {
                 "policy_sentence": "p", "steps_lost": null
             });
             world
-                .run(&format!("update attempts set post_mortem = '{frozen}' where job_id = '{}'", crate::world::raw(&job)))
+                .run(&format!(
+                    "update attempts set post_mortem = '{frozen}' where job_id = '{}'",
+                    crate::world::raw(&job)
+                ))
                 .await;
         }
         let body = json!({ "values": { "k": "v" } });
-        let put = world.ask(Method::PUT, "/api/v1/secrets/subject?team=default").by(&world.admin).json(body);
+        let put = world
+            .ask(Method::PUT, "/api/v1/secrets/subject?team=default")
+            .by(&world.admin)
+            .json(body);
         put.send().await.expect(200);
         let member = world.person("Someone", &world.team, Some("viewer")).await;
         let user = world.person("Other", &world.team, None).await;
         let member_of_team = &self.people[&Who::Member];
-        let token = world.post("/api/v1/tokens").by(member_of_team).json(json!({ "name": "t", "role": "viewer" }));
+        let token = world
+            .post("/api/v1/tokens")
+            .by(member_of_team)
+            .json(json!({ "name": "t", "role": "viewer" }));
         let token = token.send().await.expect(201).json()["id"].as_str().unwrap().to_owned();
         let check = json!({ "kind": "cluster.look", "cluster": self.cluster });
-        let check = world.post("/api/v1/checks").by(member_of_team).json(check).send().await.expect(202).json();
-        let code = world.post("/api/v1/code?team=default").by(&world.admin).body("application/x-tar", archive());
+        let check = world
+            .post("/api/v1/checks")
+            .by(member_of_team)
+            .json(check)
+            .send()
+            .await
+            .expect(202)
+            .json();
+        let code = world
+            .post("/api/v1/code?team=default")
+            .by(&world.admin)
+            .body("application/x-tar", archive());
         let digest = code.send().await.json()["digest"].as_str().unwrap().to_owned();
         Subject {
             job,
@@ -356,12 +424,16 @@ impl Stage {
                     "tokens" => "(to_jsonb(t) - 'last_used_at')::text",
                     _ => "t::text",
                 };
-                format!("select '{table}'::text, coalesce(md5(string_agg({row}, ',' order by {row})), '') from {table} t")
+                format!(
+                    "select '{table}'::text, coalesce(md5(string_agg({row}, ',' order by {row})), '') from {table} t"
+                )
             })
             .collect::<Vec<_>>()
             .join(" union all ");
-        let rows: Vec<(String, String)> =
-            sqlx::query_as(sqlx::AssertSqlSafe(query)).fetch_all(self.world.db().pool()).await.unwrap();
+        let rows: Vec<(String, String)> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .fetch_all(self.world.db().pool())
+            .await
+            .unwrap();
         rows.into_iter().collect()
     }
 }

@@ -19,7 +19,10 @@ fn the_committed_document_is_what_the_code_says() {
         std::fs::write(&path, &text).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == text, "openapi/trainyard.json is stale: run this test with UPDATE_OPENAPI=1 and commit it");
+    assert!(
+        committed == text,
+        "openapi/trainyard.json is stale: run this test with UPDATE_OPENAPI=1 and commit it"
+    );
 }
 
 #[test]
@@ -29,13 +32,24 @@ fn operations_have_names_tags_words_and_refusals() {
     let mut count = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {path} has no name"));
+            let id = operation["operationId"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{method} {path} has no name"));
             assert!(names.insert(id.to_owned()), "{id} is there twice");
             assert!(operation["tags"][0].is_string(), "{id} has no tag");
-            assert!(operation["summary"].is_string() || operation["description"].is_string(), "{id} has no words");
+            assert!(
+                operation["summary"].is_string() || operation["description"].is_string(),
+                "{id} has no words"
+            );
             let responses = operation["responses"].as_object().unwrap();
-            assert!(responses.keys().any(|status| status.starts_with('2')), "{id} never succeeds");
-            if operation["security"].as_array().is_some_and(|security| !security.is_empty()) {
+            assert!(
+                responses.keys().any(|status| status.starts_with('2')),
+                "{id} never succeeds"
+            );
+            if operation["security"]
+                .as_array()
+                .is_some_and(|security| !security.is_empty())
+            {
                 assert!(responses.contains_key("401") && responses.contains_key("503"), "{id}");
             }
             count += 1;

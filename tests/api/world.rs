@@ -83,7 +83,9 @@ pub struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     pub fn by(mut self, person: &Person) -> Self {
-        self.request = self.request.header(header::AUTHORIZATION, format!("Bearer {}", person.token));
+        self.request = self
+            .request
+            .header(header::AUTHORIZATION, format!("Bearer {}", person.token));
         self
     }
 
@@ -110,7 +112,10 @@ impl<'a> Ask<'a> {
         let request = self.request.body(self.body).unwrap();
         let response = self.world.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
-        let live = parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+        let live = parts
+            .headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind == "text/event-stream");
         let bytes = match live {
             // A live stream has no end; whoever wants to read one uses `stream`.
             true => Default::default(),
@@ -146,7 +151,10 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let keys = Arc::new(KeyFile::open_or_create(&folder.path().join("keys"), &mut rand::rng()).unwrap());
         let nowhere = folder.path().join("client");
-        let token = bootstrap::local_token(&db, &welcome, &nowhere, clock.now()).await.unwrap().unwrap();
+        let token = bootstrap::local_token(&db, &welcome, &nowhere, clock.now())
+            .await
+            .unwrap()
+            .unwrap();
         let stop = CancellationToken::new();
         let state = WebState::new(db, clock, keys, settings, stop.clone());
         tokio::spawn(state.clone().run(stop.clone()));
@@ -163,7 +171,13 @@ impl World {
             _keys: folder,
             test_db,
         };
-        let teams = world.get("/api/v1/teams").by(&world.admin).send().await.expect(200).json();
+        let teams = world
+            .get("/api/v1/teams")
+            .by(&world.admin)
+            .send()
+            .await
+            .expect(200)
+            .json();
         world.team = teams["items"][0]["id"].as_str().unwrap().to_owned();
         world
     }
@@ -190,11 +204,22 @@ impl World {
 
     /// A new person, in a team if a role is named.
     pub async fn person(&self, name: &str, team: &str, role: Option<&str>) -> Person {
-        let made = self.post("/api/v1/users").by(&self.admin).json(json!({ "name": name })).send().await.expect(201);
+        let made = self
+            .post("/api/v1/users")
+            .by(&self.admin)
+            .json(json!({ "name": name }))
+            .send()
+            .await
+            .expect(201);
         let user: UserId = made.json()["id"].as_str().unwrap().parse().unwrap();
         if let Some(role) = role {
             let path = format!("/api/v1/teams/{team}/members/{user}");
-            self.ask(Method::PUT, &path).by(&self.admin).json(json!({ "role": role })).send().await.expect(200);
+            self.ask(Method::PUT, &path)
+                .by(&self.admin)
+                .json(json!({ "role": role }))
+                .send()
+                .await
+                .expect(200);
         }
         Person {
             user,
@@ -221,13 +246,25 @@ impl World {
     }
 
     pub async fn make_team(&self, name: &str) -> String {
-        let made = self.post("/api/v1/teams").by(&self.admin).json(json!({ "name": name })).send().await.expect(201);
+        let made = self
+            .post("/api/v1/teams")
+            .by(&self.admin)
+            .json(json!({ "name": name }))
+            .send()
+            .await
+            .expect(201);
         made.json()["id"].as_str().unwrap().to_owned()
     }
 
     /// Submits and answers the job.
     pub async fn submit(&self, person: &Person, document: Value) -> Value {
-        self.post("/api/v1/jobs").by(person).json(document).send().await.expect(201).json()
+        self.post("/api/v1/jobs")
+            .by(person)
+            .json(document)
+            .send()
+            .await
+            .expect(201)
+            .json()
     }
 
     /// One number out of the database.
@@ -236,7 +273,10 @@ impl World {
     }
 
     pub async fn run(&self, statement: &str) {
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(self.db().pool()).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()))
+            .execute(self.db().pool())
+            .await
+            .unwrap();
     }
 }
 

@@ -20,7 +20,13 @@ pub async fn cluster(world: &World, name: &str) -> String {
 pub async fn grant(world: &World, cluster: &str, team: &str) {
     let path = format!("/api/v1/clusters/{cluster}/grants/{team}");
     let body = serde_json::json!({ "level": "use" });
-    world.ask(axum::http::Method::PUT, &path).by(&world.admin).json(body).send().await.expect(200);
+    world
+        .ask(axum::http::Method::PUT, &path)
+        .by(&world.admin)
+        .json(body)
+        .send()
+        .await
+        .expect(200);
 }
 
 pub async fn node(world: &World, cluster: &str, name: &str) -> String {

@@ -175,7 +175,7 @@ impl Testbed {
             self.control().start(kube_proxy::program(&self.setting(), CONTROL)?)?;
             profiles::install(self, &client, say).await?;
         }
-        load::nodes::create(&client, self.options.fake_nodes).await?;
+        load::nodes::create(&client, self.layout, self.options.fake_nodes).await?;
         // What ended while the rest came up would be missed much later, as an odd failure of some test.
         if let Some((space, program)) = self.missing().into_iter().next() {
             let tail = Space::new(&space, self.layout.space_dir(&space)).log_tail(&program);
