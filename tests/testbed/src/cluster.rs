@@ -310,6 +310,18 @@ impl Testbed {
 
     /// Starts what is missing, a whole node where its space is gone.
     pub async fn mend(&self) -> Result<()> {
+        // What lost its API server may end a moment after it was found alive, so one look is not enough.
+        for _ in 0..5 {
+            self.start_missing().await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if self.missing().is_empty() {
+                return Ok(());
+            }
+        }
+        Err(Error::Refused(format!("keeps ending: {:?}", self.missing())))
+    }
+
+    async fn start_missing(&self) -> Result<()> {
         let setting = self.setting();
         let control = self.control();
         if !control.alive() {
