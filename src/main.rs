@@ -18,6 +18,7 @@ use trainyard::{
     keys::{KeyError, KeyFile},
     postgres::{self, PostgresError},
     telemetry::{self, TelemetryError},
+    way_in::{self, WayInError},
 };
 
 fn main() -> ExitCode {
@@ -50,8 +51,8 @@ enum Failure {
     App(#[from] AppError),
     #[error("{0}")]
     Output(#[from] io::Error),
-    #[error("`trainyard {0}` is not in this build")]
-    NotInThisBuild(&'static str),
+    #[error(transparent)]
+    WayIn(#[from] WayInError),
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -102,8 +103,12 @@ fn openapi() -> Result<ExitCode, Failure> {
 }
 
 fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
-    settle(&args.settings)?;
-    Err(Failure::NotInThisBuild("token"))
+    let config = settle(&args.settings)?;
+    let told = wait_for(with_database(&config, async |db| {
+        Ok(way_in::act(&config, &db, args.command, chrono::Utc::now()).await?)
+    }))??;
+    print(&told)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
@@ -112,7 +117,7 @@ fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
 }
 
 fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    Ok(trainyard::shim::run(args.into_iter()))
+    Ok(trainyard::shim::run(args))
 }
 
 /// The program as a server: on all cores, until it is told to stop.
@@ -132,21 +137,24 @@ fn run_app(app: impl Future<Output = Result<(), AppError>>) -> Result<ExitCode, 
 
 fn migrate(args: ServerArgs) -> Result<ExitCode, Failure> {
     let config = settle(&args)?;
-    wait_for(async {
-        match &config.database {
-            Database::Given(url) => Db::lazy(config::database_options(url)?, 2).migrate().await?,
-            Database::Private(settings) => {
-                let reached = postgres::reach(settings).await?;
-                let db = Db::lazy(reached.connect_options(), 2);
-                let migrated = db.migrate().await;
-                db.close().await;
-                reached.leave().await?;
-                migrated?;
-            }
+    wait_for(with_database(&config, async |db| Ok(db.migrate().await?)))??;
+    print("The schema is up to date.\n")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Work on the database for a moment: the one that was named, the private one that runs, or one started for this.
+async fn with_database<T>(config: &Config, work: impl AsyncFnOnce(Db) -> Result<T, Failure>) -> Result<T, Failure> {
+    match &config.database {
+        Database::Given(url) => work(Db::lazy(config::database_options(url)?, 2)).await,
+        Database::Private(settings) => {
+            let reached = postgres::reach(settings).await?;
+            let db = Db::lazy(reached.connect_options(), 2);
+            let done = work(db.clone()).await;
+            db.close().await;
+            reached.leave().await?;
+            done
         }
-        print("The schema is up to date.\n")?;
-        Ok(ExitCode::SUCCESS)
-    })?
+    }
 }
 
 fn keys(args: KeysArgs) -> Result<ExitCode, Failure> {

@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use trainyard_core::{
     document::job::JobDocument,
     model::{ClusterId, JobId, Phase, TeamId, Wanted},
+    plan::retry,
 };
 
 use super::{
@@ -96,7 +97,7 @@ pub(crate) fn document(id: JobId, text: &str) -> Result<JobDocument, DbError> {
 /// is refused, since it means that the decision was made on something else.
 pub async fn move_to(tx: &mut PgConnection, id: JobId, change: &Move<'_>, now: DateTime<Utc>) -> Result<(), DbError> {
     let row = sqlx::query!(
-        r#"/* jobs::move_to lock */ select phase, attempt, queued_at, queued_seconds from jobs where id = $1 for update"#,
+        r#"/* jobs::move_to lock */ select phase, attempt, queued_at, not_before from jobs where id = $1 for update"#,
         id.0
     )
     .fetch_one(&mut *tx)
@@ -108,11 +109,10 @@ pub async fn move_to(tx: &mut PgConnection, id: JobId, change: &Move<'_>, now: D
     if !from.may_become(change.to) {
         return Err(DbError::Stale);
     }
-    // A wait that ends is added to the earlier ones; one that begins is counted from now.
-    let waited = if from == Phase::Queued {
-        (now - row.queued_at).num_seconds().max(0)
-    } else {
-        0
+    // A wait that ends is added to the earlier ones, its backoff left out; one that begins is counted from now.
+    let waited = match from {
+        Phase::Queued => retry::waited(row.queued_at, row.not_before, now).num_seconds().max(0),
+        _ => 0,
     };
     sqlx::query!(
         r#"/* jobs::move_to */

@@ -33,6 +33,7 @@ pub mod jobs_wish;
 pub mod listen;
 pub mod logs;
 pub mod metrics;
+pub mod names;
 pub mod nodes_read;
 pub mod notify;
 pub mod page_reads;
@@ -61,6 +62,8 @@ pub type Tx<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 #[derive(Clone)]
 pub struct Db {
     pub(crate) pool: PgPool,
+    /// Of teams, people and clusters, for lists.
+    pub names: names::Names,
 }
 
 impl Db {
@@ -73,7 +76,10 @@ impl Db {
             .idle_timeout(Duration::from_secs(300))
             .test_before_acquire(false)
             .connect_lazy_with(options);
-        Self { pool }
+        Self {
+            pool,
+            names: names::Names::default(),
+        }
     }
 
     pub async fn begin(&self) -> Result<Tx<'static>, DbError> {

@@ -24,15 +24,21 @@ pub struct WaitingRow {
     pub why: Option<serde_json::Value>,
 }
 
-/// The front of the queue, in its order. Jobs that nobody wants to run are left out.
-pub async fn front(db: &Db, cluster: ClusterId, limit: i64) -> Result<Vec<WaitingRow>, DbError> {
+/// The front of the queue, in its order. Left out are jobs that nobody wants to run, those in a backoff (see
+/// [`next_backoff`]), and those that were just found to be bigger than the cluster: thousands of these must not hide
+/// what stands behind them.
+pub async fn front(db: &Db, cluster: ClusterId, limit: i64, now: DateTime<Utc>) -> Result<Vec<WaitingRow>, DbError> {
     let rows = sqlx::query!(
         r#"/* queue::front */
         select id, name, team_id, priority, queued_at, not_before, document, why from jobs
         where cluster_id = $1 and phase = 'queued' and wanted = 'run'
+            and (not_before is null or not_before <= $3)
+            and not coalesce(why #>> '{hold,hold}' = 'too_big' and (why ->> 'at')::timestamptz > $4, false)
         order by priority desc, queued_at, id limit $2"#,
         cluster.0,
-        limit
+        limit,
+        now,
+        now - chrono::Duration::seconds(30)
     )
     .fetch_all(&db.pool)
     .await?;
@@ -51,6 +57,30 @@ pub async fn front(db: &Db, cluster: ClusterId, limit: i64) -> Result<Vec<Waitin
             })
         })
         .collect()
+}
+
+/// Whether any job waits for this cluster.
+pub async fn any_wait(db: &Db, cluster: ClusterId) -> Result<bool, DbError> {
+    Ok(sqlx::query_scalar!(
+        r#"/* queue::any_wait */
+        select exists (select 1 from jobs where cluster_id = $1 and phase = 'queued' and wanted = 'run') as "any!""#,
+        cluster.0
+    )
+    .fetch_one(&db.pool)
+    .await?)
+}
+
+/// When the next backoff on this cluster ends.
+pub async fn next_backoff(db: &Db, cluster: ClusterId, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, DbError> {
+    Ok(sqlx::query_scalar!(
+        r#"/* queue::next_backoff */
+        select min(not_before) from jobs
+        where cluster_id = $1 and phase = 'queued' and wanted = 'run' and not_before > $2"#,
+        cluster.0,
+        now
+    )
+    .fetch_one(&db.pool)
+    .await?)
 }
 
 /// An attempt that holds resources, with where its replicas are.

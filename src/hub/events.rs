@@ -144,7 +144,7 @@ fn subscribe(inner: &Arc<Inner>, source: Source) -> Subscription<Item> {
     if let Some(channel) = events.get(&source) {
         return channel.subscribe();
     }
-    let (channel, ready) = Channel::new();
+    let (channel, ready) = Channel::new(inner.limits);
     let subscription = channel.subscribe();
     let reader = read(
         inner.clone(),

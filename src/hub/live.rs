@@ -25,8 +25,6 @@ use crate::{
     },
 };
 
-/// More text than this in one look is not sent live: readers go on from the store, or are told what they missed.
-const TOO_MUCH: u64 = 16 << 20;
 /// Text of one message.
 const MESSAGE: usize = 256 << 10;
 /// Unfinished lines up to this size are shown as they grow.
@@ -142,7 +140,7 @@ impl Live {
             return Ok(false);
         }
         let waiting: u64 = moved.iter().map(|row| row.bytes.saturating_sub(self.from(row))).sum();
-        if !began || waiting > TOO_MUCH {
+        if !began || waiting > self.inner.limits.text {
             self.jump(&moved);
             if began {
                 self.send(Item::TooMuch);

@@ -85,7 +85,7 @@ fn subscribe(inner: &Arc<Inner>, key: JobKey) -> Subscription<live::Item> {
     if let Some(channel) = logs.get(&key.job()) {
         return channel.subscribe();
     }
-    let (channel, ready) = Channel::new();
+    let (channel, ready) = Channel::new(inner.limits);
     let subscription = channel.subscribe();
     let reader = live::run(inner.clone(), key, channel.sender.clone(), channel.wake.clone(), ready);
     logs.insert(key.job(), channel);

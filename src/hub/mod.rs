@@ -41,8 +41,24 @@ const FOLLOW_FOR: TimeDelta = TimeDelta::seconds(30);
 const RENEW: Duration = Duration::from_secs(10);
 /// An idle connection hears from us this often.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Messages that a slow client may leave waiting.
-const WAITING: usize = 256;
+
+/// What slow readers and floods are held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages that a slow client may leave waiting.
+    pub waiting: usize,
+    /// More text than this in one look is not sent live: readers go on from the store, or are told what they missed.
+    pub text: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            waiting: 256,
+            text: 16 << 20,
+        }
+    }
+}
 
 /// Everything that is followed in this process. Cheap to clone.
 #[derive(Clone)]
@@ -54,6 +70,7 @@ struct Inner {
     db: Db,
     now: Now,
     stop: CancellationToken,
+    limits: Limits,
     logs: Mutex<HashMap<JobId, Channel<live::Item>>>,
     events: Mutex<HashMap<events::Source, Channel<events::Item>>>,
 }
@@ -73,10 +90,10 @@ struct Subscription<T> {
 }
 
 impl<T> Channel<T> {
-    fn new() -> (Self, watch::Sender<bool>) {
+    fn new(limits: Limits) -> (Self, watch::Sender<bool>) {
         let (ready, is_ready) = watch::channel(false);
         let channel = Self {
-            sender: broadcast::channel(WAITING).0,
+            sender: broadcast::channel(limits.waiting).0,
             wake: Arc::new(Notify::new()),
             ready: is_ready,
         };
@@ -101,11 +118,17 @@ impl<T> Subscription<T> {
 impl Hub {
     /// Starts following. `listener` hears [`notify::LOGS`] and [`notify::EVENTS`].
     pub fn start(db: &Db, listener: &Listener, now: Now, stop: CancellationToken) -> Self {
+        Self::with_limits(db, listener, now, Limits::default(), stop)
+    }
+
+    /// The same, with other limits.
+    pub fn with_limits(db: &Db, listener: &Listener, now: Now, limits: Limits, stop: CancellationToken) -> Self {
         let hub = Self {
             inner: Arc::new(Inner {
                 db: db.clone(),
                 now,
-                stop: stop.clone(),
+                stop,
+                limits,
                 logs: Mutex::default(),
                 events: Mutex::default(),
             }),

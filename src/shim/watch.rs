@@ -127,7 +127,7 @@ fn bring_up(
 ) -> io::Result<Result<Started, ExecFault>> {
     let stdout = create_output(folder, LogStream::Stdout)?;
     let stderr = create_output(folder, LogStream::Stderr)?;
-    folder.reserve_exit()?;
+    folder.reserve()?;
     let mut unlimited = spec
         .cgroup
         .as_ref()

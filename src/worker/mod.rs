@@ -91,7 +91,8 @@ impl Worker {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         tokio::join!(
             self.clone().take_tasks(stop.clone()),
-            self.clone().tell_that_we_live(stop.clone())
+            self.clone().tell_that_we_live(stop.clone()),
+            self.clone().sequence_feed(stop.clone()),
         );
         if let Err(error) = workers::leave(&self.db, self.id).await {
             tracing::warn!(%error, "could not sign off; leases will run out by themselves");

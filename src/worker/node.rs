@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::{
-    model::{AttemptId, JobId, NodeId, ReplicaKey, Retention},
+    model::{AttemptId, JobId, ReplicaKey, Retention},
     plan::node,
 };
 use uuid::Uuid;

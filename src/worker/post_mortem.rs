@@ -89,10 +89,14 @@ pub async fn freeze(worker: &Worker, holding: &Holding, id: JobId, number: i32) 
         key: attempt.id.to_string(),
         what: format!("post-mortem: {error}"),
     })?;
+    let first = document
+        .first_failure
+        .as_ref()
+        .and_then(|first| serde_json::to_value(first).ok());
     let now = worker.clock.now();
     let mut tx = worker.db.begin().await?;
     holdings::check(&mut tx, holding, now).await?;
-    attempts::freeze_post_mortem(&mut tx, id, attempt.id, &value, &document.summary, now).await?;
+    attempts::freeze_post_mortem(&mut tx, id, attempt.id, &value, first, &document.summary, now).await?;
     tx.commit().await.map_err(DbError::from)?;
     Ok(notify::send(worker.db.pool(), notify::EVENTS, &id.0.to_string()).await?)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use trainyard_core::{
     model::{AttemptId, ClusterId, IncarnationId, JobId, NodeId, Phase, TeamId},
     plan::{
-        admit::{self, Admitted, Amount, Held, Holder, LookAhead, Node, NotYet, Waiting},
+        admit::{self, Admitted, Amount, Held, Hold, Holder, LookAhead, Node, NotYet, Waiting},
         attempt::Reason,
     },
 };
@@ -36,9 +36,16 @@ const NEXT_LOOK: Duration = Duration::seconds(15);
 pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     let cluster = ClusterId(lease.subject);
     let now = worker.clock.now();
-    let mut rows = queue::front(&worker.db, cluster, LOOK_AHEAD as i64).await?;
+    let mut rows = queue::front(&worker.db, cluster, LOOK_AHEAD as i64, now).await?;
+    let backoff = queue::next_backoff(&worker.db, cluster, now).await?;
     if rows.is_empty() {
-        return finish(worker, lease, Finish::Done).await;
+        // Those that are too big for the cluster as it is are looked at again, in case it grew.
+        let how = match (backoff, queue::any_wait(&worker.db, cluster).await?) {
+            (Some(at), _) => Finish::At(at.min(now + NEXT_LOOK)),
+            (None, true) => Finish::At(now + NEXT_LOOK),
+            (None, false) => Finish::Done,
+        };
+        return finish(worker, lease, how).await;
     }
     hold_back_without_secrets(worker, &mut rows).await?;
     let holders: Vec<Holder> = queue::holders(&worker.db, cluster)
@@ -97,8 +104,8 @@ async fn finish(worker: &Worker, lease: &Lease, how: Finish) -> Result<(), WorkE
 async fn hold_back_without_secrets(worker: &Worker, rows: &mut Vec<WaitingRow>) -> Result<(), WorkError> {
     let mut known: BTreeMap<TeamId, Vec<(String, Vec<String>)>> = BTreeMap::new();
     for row in rows.iter().filter(|row| !launch::secret_refs(&row.document).is_empty()) {
-        if !known.contains_key(&row.team) {
-            known.insert(row.team, secret_values::known_keys(&worker.db, row.team).await?);
+        if let std::collections::btree_map::Entry::Vacant(place) = known.entry(row.team) {
+            place.insert(secret_values::known_keys(&worker.db, row.team).await?);
         }
     }
     rows.retain(|row| {
@@ -190,7 +197,7 @@ fn holder(row: HolderRow) -> Holder {
         priority: row.priority,
         queued_at: row.queued_at,
         admitted_at: row.admitted_at,
-        ends_by: admit::longest_hold(&row.document).map(|hold| row.admitted_at + hold),
+        ends_by: admit::ends_by(&row.document, row.admitted_at, row.running_at),
         parts,
     }
 }
@@ -221,7 +228,10 @@ fn changed_answers(rows: &[WaitingRow], waiting: &[NotYet], now: DateTime<Utc>) 
                 let same = value
                     .as_object()
                     .is_some_and(|new| new.iter().all(|(key, part)| old.get(key) == Some(part)));
-                if same || (place >= FRONT && at.is_some_and(|at| now - at < FURTHER_BACK)) {
+                let young = at.is_some_and(|at| now - at < FURTHER_BACK);
+                // What is too big is left out of looks while its answer is young, so that answer is kept young.
+                let kept_young = matches!(answer.hold, Hold::TooBig { .. }) && !young;
+                if !kept_young && (same || (place >= FRONT && young)) {
                     return None;
                 }
             }

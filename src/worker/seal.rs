@@ -82,7 +82,8 @@ pub fn plan(rows: &[Lie], ended: bool) -> Option<Merge> {
             to: end_of(&rows[stop - 1]),
             sealed: true,
         };
-        if ended || stop < rows.len() || bytes >= CHUNK as u64 {
+        // Small rows between large ones are never many in one place; their number is bounded all the same.
+        if ended || stop < rows.len() || bytes >= CHUNK as u64 || stop - start >= 2 * MANY {
             return Some(whole);
         }
         // The last group may still grow: its small rows at the end are merged when they are many.

@@ -138,7 +138,7 @@ async fn every_byte_is_stored_once_whatever_is_killed() {
             let all = round % 7 == 0 || random.random_bool(0.8);
             let flush = ingest.flush(&holding, at(clock), all);
             if random.random_bool(0.4) {
-                match killed_after(random.random_range(1..40), flush).await {
+                match killed_after(random.random_range(1..16), flush).await {
                     Some(result) => drop(result.expect("a flush")),
                     None => kills += 1,
                 }
@@ -155,7 +155,7 @@ async fn every_byte_is_stored_once_whatever_is_killed() {
                     };
                     let now = now_fixed();
                     let seal = seal::seal(&world.db, &holding, &now, request);
-                    match killed_after(random.random_range(1..60), seal).await {
+                    match killed_after(random.random_range(1..12), seal).await {
                         Some(result) => drop(result.expect("a seal")),
                         None => kills += 1,
                     }

@@ -4,14 +4,15 @@
 //! What a page shows is read again when its subject changed, which costs one small query a second to know, and now and
 //! then for the times in words. Only what differs from what was sent last is sent.
 
-use std::{collections::HashMap, future::Future, hash::BuildHasher, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    hash::BuildHasher,
+    time::{Duration, Instant},
+};
 
 use askama::Template;
-use axum::{
-    body::Bytes,
-    extract::State,
-    response::Response,
-};
+use axum::{body::Bytes, extract::State, response::Response};
 use serde_json::json;
 use tokio::sync::mpsc;
 use trainyard_core::model::{ClusterId, JobId, NodeId};
@@ -39,8 +40,16 @@ const HEARTBEAT: u32 = 15;
 /// What a look found.
 enum Look {
     /// Pieces of the page: id and markup.
-    Pieces { title: String, pieces: Vec<(&'static str, String)>, last: bool },
-    Rows { title: String, summary: String, rows: Vec<(String, String)> },
+    Pieces {
+        title: String,
+        pieces: Vec<(&'static str, String)>,
+        last: bool,
+    },
+    Rows {
+        title: String,
+        summary: String,
+        rows: Vec<(String, String)>,
+    },
     Gone,
 }
 
@@ -55,9 +64,16 @@ pub async fn job(
     found("job", id, page_reads::pulse(&state.db, &scope, id).await)?;
     let pulse = {
         let (state, scope) = (state.clone(), scope.clone());
+        let mut looks = 0u32;
         move || {
             let (state, scope) = (state.clone(), scope.clone());
-            async move { Ok(format!("{:?}", page_reads::pulse(&state.db, &scope, id).await?)) }
+            looks += 1;
+            // Events are shown at once; a job that takes steps all the time is told every third look.
+            let turn = looks / 3;
+            async move {
+                let (events, wish, step) = page_reads::pulse(&state.db, &scope, id).await?;
+                Ok(format!("{events} {wish} {:?}", step.map(|_| turn)))
+            }
         }
     };
     let source = state.clone();
@@ -79,7 +95,11 @@ pub async fn job(
                 ("events", page.as_events().render()),
                 ("actions", page.as_actions().render()),
             ]);
-            Ok(Look::Pieces { title: page.shell.title, pieces, last })
+            Ok(Look::Pieces {
+                title: page.shell.title,
+                pieces,
+                last,
+            })
         }
     };
     Ok(follow(&state, pulse, look))
@@ -101,7 +121,11 @@ pub async fn jobs(
                 let id = row.id.clone();
                 Some((id, job_list::JobRowFragment { row }.render().ok()?))
             });
-            Ok(Look::Rows { title: page.shell.title, rows: rows.collect(), summary: page.summary })
+            Ok(Look::Rows {
+                title: page.shell.title,
+                rows: rows.collect(),
+                summary: page.summary,
+            })
         }
     };
     // A list has no one record that changes with it; it is read again every other look.
@@ -137,7 +161,11 @@ pub async fn node(
                 ("plots", page.as_plots().render()),
                 ("events", page.as_events().render()),
             ]);
-            Ok(Look::Pieces { title: page.shell.title, pieces, last })
+            Ok(Look::Pieces {
+                title: page.shell.title,
+                pieces,
+                last,
+            })
         }
     };
     Ok(follow(&state, every(5), look))
@@ -150,7 +178,11 @@ pub async fn cluster(
     PathOf(id): PathOf<ClusterId>,
 ) -> Result<Response, Error> {
     let scope = asker.scope();
-    found("cluster", id, crate::db::clusters_read::get(&state.db, &scope, id).await)?;
+    found(
+        "cluster",
+        id,
+        crate::db::clusters_read::get(&state.db, &scope, id).await,
+    )?;
     let source = state.clone();
     let look = move || {
         let (state, scope) = (source.clone(), scope.clone());
@@ -162,7 +194,11 @@ pub async fn cluster(
                 ("queue", page.as_queue().render()),
                 ("events", page.as_events().render()),
             ]);
-            Ok(Look::Pieces { title: page.shell.title, pieces, last: false })
+            Ok(Look::Pieces {
+                title: page.shell.title,
+                pieces,
+                last: false,
+            })
         }
     };
     Ok(follow(&state, every(3), look))
@@ -178,7 +214,10 @@ fn every(looks: u32) -> impl FnMut() -> std::future::Ready<Result<String, Error>
 }
 
 fn pieces<const N: usize>(rendered: [(&'static str, askama::Result<String>); N]) -> Vec<(&'static str, String)> {
-    rendered.into_iter().filter_map(|(id, html)| Some((id, html.ok()?))).collect()
+    rendered
+        .into_iter()
+        .filter_map(|(id, html)| Some((id, html.ok()?)))
+        .collect()
 }
 
 /// Looks as long as the reader stays.
@@ -263,8 +302,14 @@ where
 struct Sent {
     hashes: HashMap<String, u64>,
     hasher: std::hash::RandomState,
+    /// When a large piece was last sent.
+    large: HashMap<&'static str, Instant>,
     over: bool,
 }
+
+/// Pieces of this size (plots) are sent every [`LARGE_EVERY`] at most.
+const LARGE: usize = 16 * 1024;
+const LARGE_EVERY: Duration = Duration::from_secs(6);
 
 impl Sent {
     fn is_new(&mut self, key: &str, value: &str) -> bool {
@@ -277,8 +322,17 @@ impl Sent {
         match found {
             Look::Pieces { title, pieces, last } => {
                 self.title(&title, &mut messages);
+                let now = Instant::now();
                 for (id, html) in pieces {
+                    let soon = self
+                        .large
+                        .get(id)
+                        .is_some_and(|sent| now.duration_since(*sent) < LARGE_EVERY);
+                    if soon && !last && html.len() > LARGE {
+                        continue;
+                    }
                     if self.is_new(id, &html) {
+                        self.large.insert(id, now);
                         let patch = json!({ "id": id, "html": html }).to_string();
                         messages.push(frame::of_json(None, "patch", &patch));
                     }
@@ -290,7 +344,10 @@ impl Sent {
             }
             Look::Rows { title, summary, rows } => {
                 self.title(&title, &mut messages);
-                let rows: Vec<_> = rows.into_iter().map(|(id, html)| json!({ "id": id, "html": html })).collect();
+                let rows: Vec<_> = rows
+                    .into_iter()
+                    .map(|(id, html)| json!({ "id": id, "html": html }))
+                    .collect();
                 let rows = json!({ "summary": summary, "rows": rows }).to_string();
                 if self.is_new("rows", &rows) {
                     messages.push(frame::of_json(None, "rows", &rows));
@@ -322,7 +379,11 @@ mod tests {
     use super::*;
 
     fn look(state: &str, last: bool) -> Look {
-        Look::Pieces { title: "t".into(), pieces: vec![("state", state.into()), ("facts", "same".into())], last }
+        Look::Pieces {
+            title: "t".into(),
+            pieces: vec![("state", state.into()), ("facts", "same".into())],
+            last,
+        }
     }
 
     #[test]
@@ -332,7 +393,10 @@ mod tests {
         assert_eq!(sent.messages(look("<p>a</p>", false)).len(), 0);
         let messages = sent.messages(look("<p>\nb</p>", false));
         assert_eq!(messages.len(), 1);
-        assert_eq!(&messages[0][..], b"event: patch\ndata: {\"id\":\"state\",\"html\":\"<p>\\nb</p>\"}\n\n");
+        assert_eq!(
+            &messages[0][..],
+            b"event: patch\ndata: {\"id\":\"state\",\"html\":\"<p>\\nb</p>\"}\n\n"
+        );
     }
 
     #[test]
@@ -346,7 +410,11 @@ mod tests {
     fn a_job_that_is_gone_reloads_the_page_and_a_database_that_is_away_does_not() {
         let mut sent = Sent::default();
         assert!(sent.excuse(&Error::not_found("job", "x")).is_some() && sent.over);
-        let away = crate::db::DbError::Inconsistent { table: "jobs", key: String::new(), what: String::new() };
+        let away = crate::db::DbError::Inconsistent {
+            table: "jobs",
+            key: String::new(),
+            what: String::new(),
+        };
         assert!(Sent::default().excuse(&away.into()).is_none());
     }
 }

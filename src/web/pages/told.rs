@@ -109,6 +109,17 @@ pub fn waiting_for(job: &Job, not_yet: &NotYet, now: DateTime<Utc>) -> Option<Wh
         worker: Some(""),
         worker_seen_at: None,
     });
+    // A job without a cluster was held against those that its team may use; what is stored is the first one's answer.
+    let anywhere = [why::Candidate {
+        cluster: why::ClusterFacts {
+            name: "the first that was asked",
+            exists: true,
+            granted: true,
+            worker: Some(""),
+            worker_seen_at: None,
+        },
+        hold: Some(not_yet),
+    }];
     why::why(
         &why::Facts {
             name: &job.name,
@@ -124,7 +135,7 @@ pub fn waiting_for(job: &Job, not_yet: &NotYet, now: DateTime<Utc>) -> Option<Wh
             team_exists: true,
             missing_secrets: &[],
             cluster,
-            candidates: &[],
+            candidates: if job.cluster.is_none() { &anywhere } else { &[] },
             queue: Some(not_yet),
             attempt: None,
             stale_since: job.stale_since,

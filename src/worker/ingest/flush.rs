@@ -3,30 +3,30 @@
 //! Nothing in memory moves before the commit. Whatever happens in between, the next flush starts from memory that
 //! agrees with the records, or from the records.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
-use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
-use serde_json::json;
-use trainyard_core::model::{AttemptId, JobId, ReplicaKey, StreamId};
+use trainyard_core::model::{AttemptId, JobId, StreamId};
 
 use super::{
-    Attempt, Ingest, IngestError, Stream,
+    Ingest, IngestError, Stream,
     cut::{Done, Taken, Task, cut},
+    take::Turn,
 };
 use crate::{
     db::{
-        events::{self, NewEvent, Subject},
         holdings::{self, Holding},
         logs::{
             JobKey,
-            write::{self, Advance, JobNews, ReplicaNews},
+            write::{self, Advance},
         },
-        metrics::{self, Owner, Point, SeriesKey},
+        metrics::{self, Owner},
         notify,
     },
-    runtimes::{OutputRef, OutputState},
+    runtimes::OutputState,
     worker::seal::SealRequest,
 };
 
@@ -43,18 +43,6 @@ pub struct Flushed {
     pub stored: Vec<(AttemptId, JobId)>,
 }
 
-/// A stream's turn in this flush.
-struct Turn {
-    attempt: AttemptId,
-    stream: StreamId,
-    output: OutputRef,
-    taken: Vec<Taken>,
-    last: bool,
-    /// How much of the source was taken, up to which offset.
-    reached: u64,
-}
-
-const DROPPED: &str = "it was written faster than it could be stored, and the limit for unstored output was passed";
 const VANISHED: &str = "the machine no longer has the rest of this stream";
 
 impl Ingest {
@@ -84,23 +72,6 @@ impl Ingest {
         flushed.backlog = backlog;
         self.apply(done, &flushed).await;
         Ok(flushed)
-    }
-
-    async fn outputs(&self, due: &[AttemptId]) -> HashMap<AttemptId, Vec<OutputState>> {
-        stream::iter(due.iter().copied())
-            .map(|attempt| async move {
-                match self.runtime.outputs(attempt).await {
-                    Ok(outputs) => Some((attempt, outputs)),
-                    Err(error) => {
-                        tracing::warn!(%attempt, %error, "the runtime can't tell an attempt's output; trying again");
-                        None
-                    }
-                }
-            })
-            .buffer_unordered(16)
-            .filter_map(|found| async { found })
-            .collect()
-            .await
     }
 
     async fn open_new_streams(
@@ -147,134 +118,6 @@ impl Ingest {
             tx.commit().await.map_err(crate::db::DbError::from)?;
         }
         Ok(())
-    }
-
-    /// Reads what is new, at most the budget over all streams; whoever got less than there was comes first next time.
-    async fn read(&mut self, outputs: &HashMap<AttemptId, Vec<OutputState>>) -> (Vec<Turn>, bool) {
-        let mut wanting: Vec<(&Attempt, &Stream, &OutputState)> = Vec::new();
-        for (id, states) in outputs {
-            let Some(attempt) = self.attempts.get(id) else { continue };
-            for state in states {
-                let Some(stream) = attempt.streams.get(&super::id_of(&state.output)) else {
-                    continue;
-                };
-                if !stream.state.ended && (state.length > stream.state.source_offset || state.ended) {
-                    wanting.push((attempt, stream, state));
-                }
-            }
-        }
-        let waiting: u64 = wanting
-            .iter()
-            .map(|(_, stream, state)| state.length - stream.state.source_offset.min(state.length))
-            .sum();
-        let quota = match wanting.len() as u64 {
-            0 => 0,
-            count if waiting > self.settings.budget => (self.settings.budget / count).clamp(4096, self.settings.budget),
-            _ => self.settings.budget,
-        };
-        let mut left = self.settings.budget;
-        let mut plans = Vec::new();
-        // Rotated, so that with more streams than the budget has room for, each gets its turn.
-        let first = self.rotation % wanting.len().max(1);
-        self.rotation = self.rotation.wrapping_add(wanting.len() / 2 + 1);
-        for (attempt, stream, state) in wanting[first..].iter().chain(&wanting[..first]) {
-            let take = quota.min(left);
-            left = left.saturating_sub(take.min(state.length - stream.state.source_offset.min(state.length)));
-            if take > 0 {
-                plans.push((attempt.open.id, *stream, *state, take));
-            }
-        }
-        // Boxed: a closure over borrowed arguments is not `Send` for every lifetime, and this runs in a spawned task.
-        let takes: Vec<BoxFuture<'_, Option<Turn>>> = plans
-            .into_iter()
-            .map(|(attempt, stream, state, take)| self.take(attempt, stream, state, take).boxed())
-            .collect();
-        let read: Vec<Option<Turn>> = stream::iter(takes).buffer_unordered(8).collect().await;
-        let read = read.into_iter().flatten().collect();
-        let read = self.without_raced(read).await;
-        (read, waiting > self.settings.budget)
-    }
-
-    /// Takes a stream's new bytes and the gaps between them.
-    async fn take(&self, attempt: AttemptId, stream: &Stream, state: &OutputState, quota: u64) -> Option<Turn> {
-        let mut turn = Turn {
-            attempt,
-            stream: stream.state.id,
-            output: state.output.clone(),
-            taken: Vec::new(),
-            last: false,
-            reached: stream.state.source_offset,
-        };
-        let mut left = quota;
-        for range in state
-            .dropped
-            .iter()
-            .filter(|range| range.end > stream.state.source_offset)
-        {
-            self.take_bytes(&mut turn, range.start.min(state.length), &mut left)
-                .await;
-            if turn.reached < range.start {
-                break;
-            }
-            turn.taken.push(Taken::Gap {
-                reason: DROPPED,
-                bytes: Some(range.end - turn.reached),
-            });
-            turn.reached = range.end;
-        }
-        if state.dropped.iter().all(|range| range.end <= turn.reached) {
-            self.take_bytes(&mut turn, state.length, &mut left).await;
-        }
-        turn.last = state.ended && turn.reached >= state.length;
-        (turn.last || !turn.taken.is_empty()).then_some(turn)
-    }
-
-    async fn take_bytes(&self, turn: &mut Turn, until: u64, left: &mut u64) {
-        while turn.reached < until && *left > 0 {
-            let limit = (until - turn.reached).min(*left).min(4 << 20) as usize;
-            match self.runtime.read(&turn.output, turn.reached, limit).await {
-                Ok(bytes) if bytes.is_empty() => return,
-                Ok(bytes) => {
-                    turn.reached += bytes.len() as u64;
-                    *left -= bytes.len() as u64;
-                    turn.taken.push(Taken::Bytes(bytes));
-                }
-                Err(error) => {
-                    let output = &turn.output;
-                    tracing::warn!(attempt = %turn.attempt, replica = %output.key, stream = %output.stream, %error,
-                        "output can't be read; trying again");
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Leaves out streams of which a part was given up while it was being read: what was read there are holes, not
-    /// output. The record of what is given up is written before the bytes go, so asking once more tells.
-    async fn without_raced(&self, turns: Vec<Turn>) -> Vec<Turn> {
-        let large: BTreeSet<AttemptId> = turns
-            .iter()
-            .filter(|turn| turn.taken.iter().map(Taken::len).sum::<usize>() >= RACE_FROM)
-            .map(|turn| turn.attempt)
-            .collect();
-        let now = self.outputs(&large.iter().copied().collect::<Vec<_>>()).await;
-        let raced = |turn: &Turn| {
-            if !large.contains(&turn.attempt) {
-                return false;
-            }
-            let states = now.get(&turn.attempt).map(Vec::as_slice).unwrap_or_default();
-            let Some(state) = states.iter().find(|state| state.output == turn.output) else {
-                return true;
-            };
-            let mut at = turn.reached;
-            turn.taken.iter().rev().any(|taken| {
-                let end = at;
-                at -= taken.source_len();
-                matches!(taken, Taken::Bytes(_))
-                    && state.dropped.iter().any(|range| range.start < end && at < range.end)
-            })
-        };
-        turns.into_iter().filter(|turn| !raced(turn)).collect()
     }
 
     /// Ended attempts of which everything will be stored by this flush, with streams that the runtime has lost.
@@ -372,7 +215,7 @@ impl Ingest {
                     }],
                     last: true,
                     masker: Default::default(),
-                    catch: std::sync::Arc::new(|_| Default::default()),
+                    catch: Arc::new(|_| Default::default()),
                     at,
                 };
                 let from = task.state.source_offset;
@@ -423,62 +266,6 @@ impl Ingest {
         Ok(flushed)
     }
 
-    fn news(&self, done: &[(AttemptId, u64, Done)], at: i64) -> News {
-        let mut news = News::default();
-        let mut replicas: BTreeMap<(AttemptId, ReplicaKey), Option<i64>> = BTreeMap::new();
-        let mut jobs: BTreeMap<JobId, JobNews> = BTreeMap::new();
-        for (id, _, done) in done {
-            let attempt = &self.attempts[id];
-            let replica = attempt.streams[&done.state.id].replica.clone();
-            if done.chunks.iter().any(|chunk| chunk.bytes > 0) || done.haul.step.is_some() {
-                let step = replicas.entry((*id, replica.clone())).or_default();
-                *step = done.haul.step.max(*step);
-            }
-            if done.haul.is_empty() {
-                continue;
-            }
-            if done.haul.step.is_some() || done.haul.total.is_some() {
-                let job = jobs.entry(attempt.open.key.job()).or_insert(JobNews {
-                    job: attempt.open.key.job(),
-                    attempt: attempt.open.number,
-                    step: None,
-                    total: None,
-                    at,
-                });
-                job.step = job.step.max(done.haul.step);
-                job.total = done.haul.total.or(job.total);
-            }
-            let series = news.series.entry(attempt.open.key).or_default();
-            for (name, points) in &done.haul.series {
-                let key = SeriesKey {
-                    attempt: attempt.open.number,
-                    replica: Some(replica.clone()),
-                    name: name.clone(),
-                };
-                series.entry(key).or_default().extend(points.iter().copied());
-            }
-            news.checkpoints
-                .extend(done.haul.checkpoints.iter().map(|caught| Checkpoint {
-                    key: attempt.open.key,
-                    attempt: attempt.open.number,
-                    replica: replica.clone(),
-                    step: caught.step,
-                    path: caught.path.clone(),
-                }));
-        }
-        news.replicas = replicas
-            .into_iter()
-            .map(|((attempt, replica), step)| ReplicaNews {
-                attempt,
-                replica,
-                at,
-                step,
-            })
-            .collect();
-        news.jobs = jobs.into_values().collect();
-        news
-    }
-
     /// The flush is stored: memory follows, space goes back, and what deserves merging is named.
     async fn apply(&mut self, done: Vec<(AttemptId, u64, Done)>, flushed: &Flushed) {
         let mut backs = Vec::new();
@@ -517,26 +304,8 @@ impl Ingest {
     }
 }
 
-/// Reads of this size may race with output being given up.
-const RACE_FROM: usize = 64 << 10;
 /// Giving back less is not worth the calls.
 const GIVE_BACK_FROM: u64 = 64 << 10;
-
-impl Taken {
-    fn len(&self) -> usize {
-        match self {
-            Taken::Bytes(bytes) => Bytes::len(bytes),
-            Taken::Gap { .. } => 0,
-        }
-    }
-
-    fn source_len(&self) -> u64 {
-        match self {
-            Taken::Bytes(bytes) => bytes.len() as u64,
-            Taken::Gap { bytes, .. } => bytes.unwrap_or(0),
-        }
-    }
-}
 
 fn advance(key: JobKey, from: u64, done: &Done, at: i64) -> Advance {
     Advance {
@@ -552,42 +321,5 @@ fn advance(key: JobKey, from: u64, done: &Done, at: i64) -> Advance {
         state: done.state.encode(),
         at,
         ended: done.state.ended,
-    }
-}
-
-/// What follows from a flush's lines.
-#[derive(Debug, Default)]
-struct News {
-    replicas: Vec<ReplicaNews>,
-    jobs: Vec<JobNews>,
-    series: BTreeMap<JobKey, BTreeMap<SeriesKey, Vec<Point>>>,
-    checkpoints: Vec<Checkpoint>,
-}
-
-#[derive(Debug)]
-struct Checkpoint {
-    key: JobKey,
-    attempt: i32,
-    replica: ReplicaKey,
-    step: i64,
-    path: String,
-}
-
-impl Checkpoint {
-    /// `false`: another rank reported it before.
-    async fn record(&self, tx: &mut crate::db::Tx<'_>, at: i64, now: DateTime<Utc>) -> Result<bool, IngestError> {
-        if !write::add_checkpoint(tx, self.key.job(), self.attempt, self.step, &self.path, at).await? {
-            return Ok(false);
-        }
-        let event = NewEvent {
-            kind: "job.checkpoint",
-            actor: None,
-            message: &format!("Checkpoint at step {} in {}", self.step, self.path),
-            data: json!({
-                "attempt": self.attempt, "step": self.step, "path": self.path, "replica": self.replica.to_string(),
-            }),
-        };
-        events::append(tx, Subject::Job(self.key.job()), event, now).await?;
-        Ok(true)
     }
 }

@@ -4,7 +4,9 @@
 //! - [`catch`]: metrics and checkpoints in lines.
 //! - [`state`]: what is carried from one flush to the next.
 //! - [`cut`]: one stream's part of a flush. Pure.
+//! - [`take`]: reading from the runtime.
 //! - [`flush`]: all due streams, one transaction.
+//! - [`news`]: what the lines mean for other records.
 //!
 //! A followed job is flushed every 50 ms, others every second or two, a backlog at once. Where a stream stands is read
 //! from its record, moves only with the transaction that stores its bytes, and that transaction proves the holding; so
@@ -43,7 +45,9 @@ pub mod catch;
 pub mod cut;
 pub mod flush;
 pub mod mask;
+mod news;
 pub mod state;
+mod take;
 
 /// What the time is, for the loop; a flush is told.
 pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
@@ -225,7 +229,14 @@ impl Ingest {
     /// Reads which attempts there are, and who follows what. New ones are told about.
     async fn refresh(&mut self, now: DateTime<Utc>) -> Result<(), IngestError> {
         let open = write::open_attempts(&self.db, self.cluster).await?;
-        self.followed = follow::followed(&self.db, self.cluster, now).await?;
+        let followed = follow::followed(&self.db, self.cluster, now).await?;
+        for attempt in self.attempts.values_mut() {
+            let job = attempt.open.key.job();
+            if followed.contains(&job) && !self.followed.contains(&job) {
+                attempt.due = now;
+            }
+        }
+        self.followed = followed;
         let there: HashSet<AttemptId> = open.iter().map(|attempt| attempt.id).collect();
         self.attempts.retain(|id, _| there.contains(id));
         for open in open {
@@ -254,7 +265,6 @@ impl Ingest {
                 }
             }
         }
-        // Times a hair before the deadline, so that loops that wake on it find it passed.
         self.refresh_at = now + self.settings.refresh;
         Ok(())
     }

@@ -35,7 +35,7 @@ pub async fn filled(
         say,
     )
     .await?;
-    let filled = fill::fill(&testbed.client().await?, nodes, pods).await?;
+    let filled = fill::fill(&testbed.client().await?, testbed.layout, nodes, pods).await?;
     save(&testbed, &path).await?;
     Ok((testbed, Some(filled)))
 }
