@@ -51,17 +51,17 @@ pub struct ServerArgs {
     #[arg(long, env = "TRAINYARD_DATABASE_CONNECTIONS", value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub database_connections: u32,
-<<<<<<< ours
-    /// What is logged: a level, or levels per module as in "info,sqlx=error,trainyard::worker=debug"
-    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info,sqlx=error")]
-=======
     /// Requests of one caller that are answered per second; twice as many at once after a pause
     #[arg(long, env = "TRAINYARD_REQUEST_RATE", value_name = "N", default_value_t = 2000,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub request_rate: u32,
-    /// What is logged: a level, or levels per module as in "info,sqlx=warn,trainyard::worker=debug"
-    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info,sqlx=warn")]
->>>>>>> theirs
+    /// What is logged: a level, or levels per module as in "info,sqlx=error,trainyard::worker=debug"
+    #[arg(
+        long,
+        env = "TRAINYARD_LOG",
+        value_name = "FILTER",
+        default_value = "info,sqlx=error"
+    )]
     pub log: String,
     /// How log lines look; auto is for people on a terminal and JSON elsewhere
     #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_name = "FORMAT", default_value = "auto")]
