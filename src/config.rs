@@ -135,6 +135,8 @@ pub struct Environment {
     pub xdg_config_home: Option<PathBuf>,
     /// From the environment alone: a flag would show its password in the list of processes.
     pub database_url: Option<SecretString>,
+    /// TRAINYARD_UNSAFE_SKIP_FENCES, for the test that shows what fences are good for. A release build ignores it.
+    pub unsafe_skip_fences: bool,
 }
 
 impl Environment {
@@ -155,6 +157,8 @@ impl Environment {
                 .ok()
                 .filter(|url| !url.is_empty())
                 .map(SecretString::from),
+            unsafe_skip_fences: cfg!(debug_assertions)
+                && std::env::var_os("TRAINYARD_UNSAFE_SKIP_FENCES").is_some_and(|value| value == "1"),
         }
     }
 
@@ -202,6 +206,8 @@ pub struct Config {
     pub path: OsString,
     pub log: String,
     pub log_format: LogFormat,
+    /// For tests alone: see [`Environment::unsafe_skip_fences`].
+    pub unsafe_skip_fences: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -248,6 +254,7 @@ impl ServerArgs {
             path: environment.path.clone(),
             log: self.log.clone(),
             log_format: self.log_format,
+            unsafe_skip_fences: environment.unsafe_skip_fences,
             data,
         })
     }

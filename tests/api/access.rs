@@ -201,7 +201,7 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
         "GET /jobs/new" => list(),
         "POST /jobs/new" => Case {
             // A stranger's fault is told on the form itself.
-            stranger: Some(200),
+            stranger: Some(422),
             ..form(
                 "wish=submit&from=&key=&document=apiVersion%3A+trainyard.dev%2Fv1%0Akind%3A+Job%0Aname%3A+page%0Ateam%3A+default%0Aroles%3A%0A++-+name%3A+worker%0A++++command%3A+%5Becho%5D%0A",
             )
@@ -326,6 +326,9 @@ fn expected(route: &Route, who: Who, case: &Case) -> (BTreeSet<u16>, bool) {
         Access::Team(TeamRole::Owner) => Who::Owner,
         Access::Admin => Who::Admin,
     };
+    if let (Who::Stranger, Some(status @ 400..)) = (who, case.stranger) {
+        return refused(&[status]);
+    }
     if who >= least {
         return (BTreeSet::new(), true);
     }
