@@ -13,7 +13,7 @@ use utoipa::{
 };
 
 use super::{
-    super::{Access, Table, error::Problem},
+    super::{Access, Table, error::Problem, sse},
     nodes::list::NodePhase,
 };
 use crate::actions::FieldFault;
@@ -114,20 +114,26 @@ fn name_bytes(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else {
         return;
     };
-    for content in body.content.values_mut().filter(|content| content.schema.is_none()) {
-        let bytes = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)));
-        content.schema = Some(RefOr::T(bytes.into()));
+    for content in body.content.values_mut() {
+        if let RefOr::T(content) = content
+            && content.schema.is_none()
+        {
+            let bytes = ObjectBuilder::new()
+                .schema_type(Type::String)
+                .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)));
+            content.schema = Some(RefOr::T(bytes.into()));
+        }
     }
 }
 
-/// OpenAPI 3.1 wants words for every response, and generators refuse a document without them.
+/// OpenAPI 3.1 wants words for every response, and generators refuse a document without them. It has none for the
+/// messages of a stream, so a stream has no schema: one of text would be taken for each message's.
 fn describe(operation: &mut Operation) {
     for (status, response) in &mut operation.responses.responses {
-        if let RefOr::T(response) = response
-            && response.description.is_empty()
-        {
+        let RefOr::T(response) = response else {
+            continue;
+        };
+        if response.description.is_empty() {
             response.description = match status.as_str() {
                 "201" => "Made",
                 "202" => "The wish is written",
@@ -135,6 +141,9 @@ fn describe(operation: &mut Operation) {
                 _ => "What was asked for",
             }
             .into();
+        }
+        if let Some(RefOr::T(stream)) = response.content.get_mut(sse::MEDIA_TYPE) {
+            stream.schema = None;
         }
     }
 }

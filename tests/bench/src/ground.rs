@@ -87,7 +87,11 @@ impl Server {
 
     pub async fn stop(mut self) -> Result<(), Fault> {
         let killer = Command::new("kill").arg(self.pid().to_string()).status().await?;
-        if !killer.success() || tokio::time::timeout(Duration::from_secs(15), self.child.wait()).await.is_err() {
+        if !killer.success()
+            || tokio::time::timeout(Duration::from_secs(15), self.child.wait())
+                .await
+                .is_err()
+        {
             self.child.kill().await?;
         }
         Ok(())
@@ -117,7 +121,10 @@ impl Ground {
             .connect(&crate::database_url()?)
             .await?;
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !sqlx::query_scalar("select exists (select from nodes)").fetch_one(&pool).await? {
+        while !sqlx::query_scalar("select exists (select from nodes)")
+            .fetch_one(&pool)
+            .await?
+        {
             if Instant::now() > deadline {
                 return Err(Fault::Said("the worker made no node of this machine".into()));
             }
@@ -158,7 +165,9 @@ impl Ground {
 
     /// Stored jobs up to so many, older than all that are made later, ended long ago.
     pub async fn fill(&self, jobs: i64) -> Result<(), Fault> {
-        let there: i64 = sqlx::query_scalar("select count(*) from jobs").fetch_one(&self.pool).await?;
+        let there: i64 = sqlx::query_scalar("select count(*) from jobs")
+            .fetch_one(&self.pool)
+            .await?;
         // Ids as UUIDv7 are: 48 bits of time, then what tells apart. A minute lies between two jobs, in the past.
         sqlx::query(
             "insert into jobs (id, team_id, owner_id, name, labels, document, retention, wanted, phase, reason, message,

@@ -78,7 +78,9 @@ impl Round {
     pub fn quantile(&self, share: f64) -> f64 {
         let last = self.micros.len().saturating_sub(1);
         let at = (last as f64 * share).round() as usize;
-        self.micros.get(at).map_or(f64::NAN, |micros| f64::from(*micros) / 1000.0)
+        self.micros
+            .get(at)
+            .map_or(f64::NAN, |micros| f64::from(*micros) / 1000.0)
     }
 }
 
@@ -160,10 +162,7 @@ pub async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Fa
     Ok(sender)
 }
 
-async fn answer(
-    sender: &mut SendRequest<Full<Bytes>>,
-    request: Request<Full<Bytes>>,
-) -> Result<(u16, Bytes), Fault> {
+async fn answer(sender: &mut SendRequest<Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<(u16, Bytes), Fault> {
     sender.ready().await?;
     let response = sender.send_request(request).await?;
     let status = response.status().as_u16();

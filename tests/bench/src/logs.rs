@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use trainyard_core::model::{JobId, StreamId};
 
 use crate::{
     Fault, Run,
@@ -34,22 +35,29 @@ pub async fn measure(run: &Run, ground: &Ground, up: &Server) -> Result<Vec<Read
     loop {
         let stored: Option<i64> =
             sqlx::query_scalar("select sum(lines)::bigint from log_streams where job_id = $1 and ended_at is not null")
-                .bind(job)
+                .bind(job.0)
                 .fetch_one(&ground.pool)
                 .await?;
         if stored.is_some_and(|lines| lines as u64 >= wanted) {
             break;
         }
         if begun.elapsed() > Duration::from_secs(300) {
-            return Err(Fault::Said(format!("{stored:?} of {wanted} lines were stored in 300 s")));
+            return Err(Fault::Said(format!(
+                "{stored:?} of {wanted} lines were stored in 300 s"
+            )));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    println!("{wanted} lines printed and stored within {:.1} s", begun.elapsed().as_secs_f64());
-    let stream: uuid::Uuid = sqlx::query_scalar("select id from log_streams where job_id = $1 order by lines desc limit 1")
-        .bind(job)
-        .fetch_one(&ground.pool)
-        .await?;
+    println!(
+        "{wanted} lines printed and stored within {:.1} s",
+        begun.elapsed().as_secs_f64()
+    );
+    let stream: uuid::Uuid =
+        sqlx::query_scalar("select id from log_streams where job_id = $1 order by lines desc limit 1")
+            .bind(job.0)
+            .fetch_one(&ground.pool)
+            .await?;
+    let stream = StreamId(stream);
     let whole = format!("/api/v1/jobs/{job}/logs/download");
     let one = format!("{whole}?stream_id={stream}");
     let mut readings = Vec::new();
@@ -58,7 +66,16 @@ pub async fn measure(run: &Run, ground: &Ground, up: &Server) -> Result<Vec<Read
         ("text, all streams merged", &whole, "text/plain"),
         ("a JSON object per line", &whole, "application/x-ndjson"),
     ] {
-        readings.push(read(up, how, &Shot::get(path.as_str()).with(&ground.tokens[0]), accept, wanted).await?);
+        readings.push(
+            read(
+                up,
+                how,
+                &Shot::get(path.as_str()).with(&ground.tokens[0]),
+                accept,
+                wanted,
+            )
+            .await?,
+        );
     }
     Ok(readings)
 }
@@ -95,7 +112,7 @@ async fn read(up: &Server, how: &'static str, shot: &Shot, accept: &str, wanted:
 }
 
 /// A job of one process that runs a Python script.
-pub async fn submit(ground: &Ground, up: &Server, name: &str, script: &str) -> Result<uuid::Uuid, Fault> {
+pub async fn submit(ground: &Ground, up: &Server, name: &str, script: &str) -> Result<JobId, Fault> {
     let document = json!({
         "apiVersion": "trainyard.dev/v1",
         "kind": "Job",
@@ -114,7 +131,10 @@ pub async fn submit(ground: &Ground, up: &Server, name: &str, script: &str) -> R
     };
     let (status, body) = load::once(up.address, &shot).await?;
     if status != 201 {
-        return Err(Fault::Said(format!("POST /api/v1/jobs: {status} {}", String::from_utf8_lossy(&body))));
+        return Err(Fault::Said(format!(
+            "POST /api/v1/jobs: {status} {}",
+            String::from_utf8_lossy(&body)
+        )));
     }
     let job: Value = serde_json::from_slice(&body)?;
     let id = job["id"].as_str().and_then(|id| id.parse().ok());

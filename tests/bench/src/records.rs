@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::Value;
+use trainyard_core::model::JobId;
 
 use crate::{
     Fault, Run,
@@ -123,7 +124,7 @@ impl Both<'_> {
                 let bare = ids.iter().map(|id| Shot::get(format!("/jobs/{id}"))).collect();
                 let tokens = self.ground.tokens.iter().cycle();
                 let ours = ids.iter().zip(tokens);
-                let ours = ours.map(|(id, token)| Shot::get(format!("/api/v1/jobs/{id}")).with(token));
+                let ours = ours.map(|(id, token)| Shot::get(format!("/api/v1/jobs/{}", JobId(*id))).with(token));
                 (bare, ours.collect())
             }
         };

@@ -27,7 +27,9 @@ pub async fn all(run: &Run) -> Result<(), Fault> {
     }
     if wants(Part::Logs) || wants(Part::Tails) {
         // The jobs of the part before have no processes to wait for: they are out of the way of the queue.
-        sqlx::query("delete from tasks where kind = 'job'").execute(&ground.pool).await?;
+        sqlx::query("delete from tasks where kind = 'job'")
+            .execute(&ground.pool)
+            .await?;
         sqlx::query("update jobs set phase = 'cancelled', reason = 'bench', ended_at = now() where ended_at is null")
             .execute(&ground.pool)
             .await?;
@@ -52,7 +54,9 @@ pub async fn all(run: &Run) -> Result<(), Fault> {
 }
 
 async fn head(run: &Run, ground: &Ground) -> Result<(), Fault> {
-    let version: String = sqlx::query_scalar("show server_version").fetch_one(&ground.pool).await?;
+    let version: String = sqlx::query_scalar("show server_version")
+        .fetch_one(&ground.pool)
+        .await?;
     let fsync: String = sqlx::query_scalar("show fsync").fetch_one(&ground.pool).await?;
     let processors = std::thread::available_parallelism().map_or(0, |count| count.get());
     println!(
@@ -101,7 +105,8 @@ async fn records(run: &Run, ground: &Ground, told: &mut Told) -> Result<(), Faul
         {
             // The machine may be slower by now: what counts is the ratio to the bare server, then and now.
             let flat = line.ratio() / few.ratio();
-            let words = format!("newest 50 at {many} jobs against {FEW}, both by their ratio: {flat:.2}, flat is >= 0.90");
+            let words =
+                format!("newest 50 at {many} jobs against {FEW}, both by their ratio: {flat:.2}, flat is >= 0.90");
             told.target(words, flat >= 0.9);
         }
     }
@@ -176,7 +181,10 @@ fn idle(told: &mut Told, command: &str, idle: Idle) {
         idle.processor * 100.0
     );
     told.target(
-        format!("{command}: exec to /readyz {:.3} s, to reach: 0.2", idle.seconds_to_ready),
+        format!(
+            "{command}: exec to /readyz {:.3} s, to reach: 0.2",
+            idle.seconds_to_ready
+        ),
         idle.seconds_to_ready <= 0.2,
     );
     told.target(format!("{command}: idle {mib:.1} MiB, to reach: 30"), mib <= 30.0);

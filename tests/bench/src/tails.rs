@@ -42,12 +42,14 @@ pub async fn measure(run: &Run, ground: &Ground, up: &Server, readers: usize) ->
     let job = logs::submit(ground, up, &format!("tail-{readers}"), &script).await?;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !sqlx::query_scalar("select exists (select from log_streams where job_id = $1 and lines > 0)")
-        .bind(job)
+        .bind(job.0)
         .fetch_one(&ground.pool)
         .await?
     {
         if tokio::time::Instant::now() > deadline {
-            return Err(Fault::Said("the job that prints a hundred lines a second printed none".into()));
+            return Err(Fault::Said(
+                "the job that prints a hundred lines a second printed none".into(),
+            ));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -88,7 +90,9 @@ pub async fn measure(run: &Run, ground: &Ground, up: &Server, readers: usize) ->
     seen.micros.sort_unstable();
     let quantile = |share: f64| {
         let at = (seen.micros.len().saturating_sub(1) as f64 * share).round() as usize;
-        seen.micros.get(at).map_or(f64::NAN, |micros| f64::from(*micros) / 1000.0)
+        seen.micros
+            .get(at)
+            .map_or(f64::NAN, |micros| f64::from(*micros) / 1000.0)
     };
     Ok(Tails {
         readers,
@@ -120,7 +124,10 @@ impl Seen {
 
     /// Every line in a piece of the stream. A line that is cut in two is left for the next piece.
     fn take(&mut self, piece: &[u8]) -> usize {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos();
         let mut end = 0;
         for at in memmem::find_iter(piece, b"n=") {
             let Some(stop) = memchr::memchr(b'.', &piece[at..]) else {
