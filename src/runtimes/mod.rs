@@ -59,7 +59,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Starts every replica of the attempt that is not there yet. Starting twice is starting once.
     async fn start(&self, launch: &Launch) -> Result<(), RuntimeError>;
 
-    /// What is there of the attempt now. An attempt that was never started has no replicas.
+    /// What is there of the attempt now. An attempt that was never started has no replicas. One that nobody is starting
+    /// is missing as well, also when a start of it was broken off: [`Runtime::start`] starts it then.
     async fn observe(&self, attempt: AttemptId) -> Result<Observed, RuntimeError>;
 
     /// Sends a signal to the first process of every replica (a checkpoint request), and to nothing else.

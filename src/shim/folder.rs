@@ -167,6 +167,11 @@ impl Folder {
         write_record(&self.path, "failed.json", failed)
     }
 
+    /// Whether the program was started, or is known not to start. Neither changes any more.
+    pub fn is_begun(&self) -> io::Result<bool> {
+        Ok(self.started()?.is_some() || self.failed()?.is_some())
+    }
+
     pub fn exited(&self) -> io::Result<Option<Exited>> {
         read_record(&self.path, EXIT)
     }

@@ -9,7 +9,7 @@ use std::{
     },
     path::PathBuf,
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chrono::{DateTime, Utc};
@@ -39,6 +39,9 @@ use crate::runtimes::ReplicaUsage;
 /// How long the way from the birth of the process to its program may take (a folder on a dead file server).
 const EXEC_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long a start waits for what another shim makes of the same start.
+const LOCKED_WITHIN: Duration = Duration::from_secs(10);
+
 /// How often a process that is not our child is looked at.
 const ORPHAN_EVERY: Duration = Duration::from_millis(100);
 
@@ -50,9 +53,11 @@ pub fn start(path: PathBuf) -> io::Result<()> {
     let signals = detach()?;
     // Incomplete: the worker died while it started us, and another one will start another shim.
     let environment: Vec<(String, String)> = read_message(&mut io::stdin().lock())?;
-    let Some(lock) = folder.lock()? else { return Ok(()) };
+    let Some(lock) = lock_unless_begun(&folder)? else {
+        return Ok(());
+    };
     folder.write_shim(&ProcessId::of(std::process::id() as i32)?)?;
-    if folder.started()?.is_some() || folder.failed()?.is_some() {
+    if folder.is_begun()? {
         return Ok(());
     }
     if folder.stop()?.is_some() {
@@ -93,6 +98,18 @@ pub fn adopt(path: PathBuf) -> io::Result<()> {
         return Ok(());
     }
     Watch::new(folder, spec, started, signals, lock, false)?.run()
+}
+
+/// The lock, or `None` if another shim started the replica. One that was just killed may hold it for a moment more, and
+/// must not look like one that starts.
+fn lock_unless_begun(folder: &Folder) -> io::Result<Option<Lock>> {
+    let deadline = Instant::now() + LOCKED_WITHIN;
+    loop {
+        match folder.lock()? {
+            None if !folder.is_begun()? && Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            taken => return Ok(taken),
+        }
+    }
 }
 
 /// Leaves the worker's session, so that nothing sent to the worker's group reaches us, and makes every orphan of the

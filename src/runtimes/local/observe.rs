@@ -19,8 +19,10 @@ use crate::shim::{
 
 /// What is known of one replica.
 pub enum Known {
-    /// Asked for; no program has run.
-    Waiting,
+    /// Asked for, and nobody is starting it.
+    Missing,
+    /// A shim is about to start it.
+    Starting,
     Running(Started),
     Failed(Failed),
     Ended(Option<Started>, Exit),
@@ -37,7 +39,13 @@ pub fn look(folder: &Folder) -> io::Result<Known> {
     let started = folder.started()?;
     let held = folder.is_held()?;
     match started {
-        None => Ok(Known::Waiting),
+        None if held => Ok(Known::Starting),
+        // Its shim may have started it since we looked.
+        None => Ok(match (finished(folder)?, folder.started()?) {
+            (Some(known), _) => known,
+            (None, Some(started)) => Known::Running(started),
+            (None, None) => Known::Missing,
+        }),
         Some(started) if held => Ok(Known::Running(started)),
         // The shim writes the end before it lets go, so an end that is not there now never will be.
         Some(started) => Ok(match finished(folder)? {
@@ -72,13 +80,15 @@ pub fn observe(inner: &Inner, attempt: AttemptId, now: DateTime<Utc>) -> io::Res
     for replica in record.replicas {
         let place = folder.replica(&replica.key);
         let known = match look(&place)? {
-            Known::Waiting => fail_if_stopped(&folder, &place, now)?,
+            Known::Missing => fail_if_stopped(&folder, &place, now)?,
             known => known,
         };
         let (state, started) = match known {
             // Who was to start it was killed: it is not there, and whoever sees that starts it again.
-            Known::Waiting if !place.is_held()? => continue,
-            Known::Waiting => (ReplicaState::Starting, None),
+            Known::Missing if !place.is_held()? => continue,
+            // Left out, so that it is started.
+            Known::Missing => continue,
+            Known::Starting => (ReplicaState::Starting, None),
             Known::Running(started) => (ReplicaState::Running, Some(started)),
             Known::Failed(failed) => (
                 ReplicaState::StartFailed {
@@ -145,15 +155,16 @@ fn slot_state(launcher: &ReplicaState, is_stopped: bool) -> ReplicaState {
 /// A replica of a stopped attempt that nobody starts any more must not look as if it were about to start.
 pub fn fail_if_stopped(attempt: &AttemptFolder, folder: &Folder, now: DateTime<Utc>) -> io::Result<Known> {
     if attempt.stop()?.is_none() {
-        return Ok(Known::Waiting);
+        return Ok(Known::Missing);
     }
     make_folder(folder.path())?;
     // Whoever holds the lock starts it, or sees the stop by itself.
-    let Some(_lock) = folder.lock()? else {
-        return Ok(Known::Waiting);
+    let Some(lock) = folder.lock()? else {
+        return Ok(Known::Starting);
     };
-    if folder.started()?.is_some() || folder.failed()?.is_some() {
-        return Ok(finished(folder)?.unwrap_or(Known::Waiting));
+    if folder.is_begun()? {
+        drop(lock);
+        return look(folder);
     }
     let failed = Failed {
         reason: STOPPED.into(),

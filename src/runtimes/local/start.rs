@@ -92,7 +92,7 @@ pub fn prepare(inner: &Inner, launch: &Launch) -> Result<Vec<Prepared>, RuntimeE
     let mut prepared = Vec::new();
     for (replica, peer) in record.replicas.iter().zip(&peers) {
         let folder = attempt.replica(&replica.key);
-        if is_begun(&folder).map_err(retry("the replica's folder"))? {
+        if folder.is_begun().map_err(retry("the replica's folder"))? {
             continue;
         }
         let Some(role) = document.roles.iter().find(|role| role.name == replica.key.role) else {
@@ -132,7 +132,7 @@ pub async fn spawn(inner: &Inner, prepared: Vec<Prepared>) -> Result<(), Runtime
                 message
             };
             run_shim(inner, "start", &replica.folder, &message).await?;
-            if is_begun(&replica.folder).map_err(retry("the replica's folder"))? {
+            if replica.folder.is_begun().map_err(retry("the replica's folder"))? {
                 return Ok(());
             }
             let log = fs::read_to_string(replica.folder.path().join("shim.log")).unwrap_or_default();
@@ -180,11 +180,6 @@ pub async fn run_shim(inner: &Inner, how: &str, folder: &Folder, message: &[u8])
             folder.path().display()
         ))
     })
-}
-
-/// Whether a program runs, ran, or will in a moment: nothing is left to start.
-fn is_begun(folder: &Folder) -> io::Result<bool> {
-    Ok(folder.started()?.is_some() || folder.failed()?.is_some() || folder.is_held()?)
 }
 
 fn refuse_what_cannot_be(document: &JobDocument) -> Result<(), RuntimeError> {

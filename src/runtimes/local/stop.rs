@@ -40,7 +40,7 @@ pub fn stop(inner: &Inner, attempt: AttemptId) -> Result<Vec<Folder>, RuntimeErr
     for replica in &record.replicas {
         let place = folder.replica(&replica.key);
         match look(&place).map_err(io)? {
-            Known::Waiting => {
+            Known::Missing | Known::Starting => {
                 fail_if_stopped(&folder, &place, now).map_err(io)?;
                 wake(&place)?;
             }

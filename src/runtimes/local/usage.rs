@@ -45,7 +45,7 @@ pub fn usage(inner: &Inner, attempt: AttemptId) -> io::Result<Vec<(ReplicaKey, R
                 })
             }
             Known::Ended(..) => place.exited()?.and_then(|exited| exited.usage),
-            Known::Waiting | Known::Failed(_) | Known::Lost(_) => None,
+            Known::Missing | Known::Starting | Known::Failed(_) | Known::Lost(_) => None,
         };
         found.extend(usage.map(|usage| (replica.key, usage)));
     }
