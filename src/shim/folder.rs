@@ -23,6 +23,8 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use chrono::{DateTime, Utc};
@@ -220,6 +222,18 @@ impl Folder {
     /// Takes the replica's lock, or `None` if a living process holds it.
     pub fn lock(&self) -> io::Result<Option<Lock>> {
         lock(&self.path.join("lock"))
+    }
+
+    /// The lock, or `None` if another shim started the replica. One that was just killed may hold it for a moment more,
+    /// and must not look like one that starts.
+    pub fn lock_unless_begun(&self, within: Duration) -> io::Result<Option<Lock>> {
+        let deadline = Instant::now() + within;
+        loop {
+            match self.lock()? {
+                None if !self.is_begun()? && Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+                taken => return Ok(taken),
+            }
+        }
     }
 
     /// Whether a living process holds the lock. Asking takes nothing, so that it never gets in a starter's way.

@@ -9,7 +9,7 @@ use std::{
     },
     path::PathBuf,
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use chrono::{DateTime, Utc};
@@ -53,7 +53,7 @@ pub fn start(path: PathBuf) -> io::Result<()> {
     let signals = detach()?;
     // Incomplete: the worker died while it started us, and another one will start another shim.
     let environment: Vec<(String, String)> = read_message(&mut io::stdin().lock())?;
-    let Some(lock) = lock_unless_begun(&folder)? else {
+    let Some(lock) = folder.lock_unless_begun(LOCKED_WITHIN)? else {
         return Ok(());
     };
     folder.write_shim(&ProcessId::of(std::process::id() as i32)?)?;
@@ -98,18 +98,6 @@ pub fn adopt(path: PathBuf) -> io::Result<()> {
         return Ok(());
     }
     Watch::new(folder, spec, started, signals, lock, false)?.run()
-}
-
-/// The lock, or `None` if another shim started the replica. One that was just killed may hold it for a moment more, and
-/// must not look like one that starts.
-fn lock_unless_begun(folder: &Folder) -> io::Result<Option<Lock>> {
-    let deadline = Instant::now() + LOCKED_WITHIN;
-    loop {
-        match folder.lock()? {
-            None if !folder.is_begun()? && Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-            taken => return Ok(taken),
-        }
-    }
 }
 
 /// Leaves the worker's session, so that nothing sent to the worker's group reaches us, and makes every orphan of the

@@ -84,18 +84,31 @@ impl World {
         }
     }
 
-    /// Waits until every replica has ended, and says how, in rank order.
+    /// Waits until every replica has ended, and says how, in rank order. One that is missing has not ended.
     pub async fn ends(&self, attempt: AttemptId) -> Vec<Exit> {
         self.until(attempt, |observed| {
             let ended = observed.replicas.iter().map(|replica| match &replica.state {
                 ReplicaState::Ended(exit) => Some(exit.clone()),
                 _ => None,
             });
-            (!observed.replicas.is_empty())
-                .then(|| ended.collect::<Option<Vec<_>>>())
-                .flatten()
+            let all_there = !observed.replicas.is_empty() && observed.replicas.len() == self.members(attempt);
+            all_there.then(|| ended.collect::<Option<Vec<_>>>()).flatten()
         })
         .await
+    }
+
+    /// How many replicas the attempt was started with, slots included.
+    fn members(&self, attempt: AttemptId) -> usize {
+        let path = self
+            .data()
+            .join("local/attempts")
+            .join(attempt.to_string())
+            .join("attempt.json");
+        let record: Value = serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default();
+        ["replicas", "slots"]
+            .iter()
+            .filter_map(|list| Some(record[list].as_array()?.len()))
+            .sum()
     }
 
     pub async fn running(&self, attempt: AttemptId) {

@@ -85,8 +85,6 @@ pub fn observe(inner: &Inner, attempt: AttemptId, now: DateTime<Utc>) -> io::Res
         };
         let (state, started) = match known {
             // Who was to start it was killed: it is not there, and whoever sees that starts it again.
-            Known::Missing if !place.is_held()? => continue,
-            // Left out, so that it is started.
             Known::Missing => continue,
             Known::Starting => (ReplicaState::Starting, None),
             Known::Running(started) => (ReplicaState::Running, Some(started)),
