@@ -52,7 +52,12 @@ pub struct ServerArgs {
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub database_connections: u32,
     /// What is logged: a level, or levels per module as in "info,sqlx=error,trainyard::worker=debug"
-    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info,sqlx=error")]
+    #[arg(
+        long,
+        env = "TRAINYARD_LOG",
+        value_name = "FILTER",
+        default_value = "info,sqlx=error"
+    )]
     pub log: String,
     /// How log lines look; auto is for people on a terminal and JSON elsewhere
     #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_name = "FORMAT", default_value = "auto")]

@@ -37,7 +37,11 @@ impl Up {
             .spawn()
             .unwrap();
         ground.watch(process.id());
-        Self { process, pages, figures }
+        Self {
+            process,
+            pages,
+            figures,
+        }
     }
 
     async fn answers(&mut self, path: &str) {
@@ -75,7 +79,12 @@ async fn up_is_taken_over_after_a_kill_refused_twice_and_stopped_cleanly() {
     let mut ground = Ground::new();
     let mut first = Up::start(&mut ground);
     first.answers("/readyz").await;
-    let figures = reqwest::get(format!("http://{}/metrics", first.figures)).await.unwrap().text().await.unwrap();
+    let figures = reqwest::get(format!("http://{}/metrics", first.figures))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
     assert!(figures.contains("# TYPE trainyard_"), "{figures}");
     let elsewhere = reqwest::get(format!("http://{}/metrics", first.pages)).await.unwrap();
     assert_eq!(elsewhere.status(), 404, "figures are not shown where the pages are");
@@ -114,7 +123,10 @@ async fn health_needs_no_database_and_readiness_asks_it() {
     kill(Pid::from_raw(postgres), Signal::SIGKILL).unwrap();
     up.answers("/healthz").await;
     // It comes back by itself.
-    until("another Postgres is there", async || server(&ground).is_some_and(|pid| pid != postgres)).await;
+    until("another Postgres is there", async || {
+        server(&ground).is_some_and(|pid| pid != postgres)
+    })
+    .await;
     up.answers("/readyz").await;
     up.signal(Signal::SIGTERM);
     let status = up.process.wait().unwrap();
