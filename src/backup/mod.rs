@@ -6,32 +6,31 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
 use chrono::{DateTime, SubsecRound, Utc};
-use data_encoding::HEXLOWER;
-use secrecy::ExposeSecret;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use tokio::{io::AsyncWriteExt, process::Command};
-use uuid::Uuid;
+use tokio::io::AsyncWriteExt;
 
 use crate::{
-    config::{self, Config, ConfigError, Database},
+    config::{Config, ConfigError, Database},
     db::{
         Db, DbError,
         installation::{self, Schema},
     },
     packages,
-    postgres::{self, PostgresError, Private, Reached, binaries},
+    postgres::{self, PostgresError, Private, Reached},
     private_file,
 };
 
-const MANIFEST: &str = "manifest.json";
-const DUMP: &str = "database.dump";
+mod file;
+mod target;
+
+pub use file::Manifest;
+use file::{Staged, check, digest, feed};
+use target::Target;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -70,21 +69,6 @@ fn with_source(error: &DbError) -> String {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     }
-}
-
-/// What a backup says about itself, readable without a database: `tar -xOf FILE manifest.json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Manifest {
-    pub format: u32,
-    pub trainyard: String,
-    pub schema: i64,
-    pub postgres: u32,
-    pub installation: Uuid,
-    pub taken_at: DateTime<Utc>,
-    pub dump_bytes: u64,
-    pub dump_sha256: String,
-    /// For whoever opens the file and wonders.
-    pub keys: String,
 }
 
 /// Writes a backup, and returns words about it.
@@ -163,27 +147,8 @@ async fn write(
         dump_sha256,
         keys: "The key file is not in this backup; without a copy of it, its secrets can't be read.".to_owned(),
     };
-    let staged = Staged(private_file::staged(path));
-    let pack = || -> io::Result<()> {
-        let mut tar = tar::Builder::new(private_file::create(&staged.0)?);
-        let text = serde_json::to_vec_pretty(&manifest)?;
-        append(&mut tar, MANIFEST, text.len() as u64, now, text.as_slice())?;
-        append(&mut tar, DUMP, dump_bytes, now, File::open(&staged_dump.0)?)?;
-        tar.into_inner()?.sync_all()?;
-        // Unlike a rename, a link never takes another file's place.
-        std::fs::hard_link(&staged.0, path)?;
-        private_file::sync_parent(path)
-    };
-    pack().map_err(fault)?;
+    file::pack(path, &manifest, &staged_dump.0).map_err(fault)?;
     Ok(manifest)
-}
-
-fn append(tar: &mut tar::Builder<File>, name: &str, bytes: u64, at: DateTime<Utc>, from: impl Read) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
-    header.set_size(bytes);
-    header.set_mode(0o600);
-    header.set_mtime(u64::try_from(at.timestamp()).unwrap_or(0));
-    tar.append_data(&mut header, name, from)
 }
 
 /// Brings a backup back, and returns words about it.
@@ -227,52 +192,6 @@ pub async fn confirm(config: &Config) -> Result<String, BackupError> {
         true => "Confirmed: workers act on these records from now on.\n".to_owned(),
         false => "There was nothing to confirm: no restore is waiting.\n".to_owned(),
     })
-}
-
-/// Reads the whole file once before anything is touched.
-fn check(path: &Path) -> Result<Manifest, BackupError> {
-    let refuse = |why: String| BackupError::NotABackup {
-        path: path.to_path_buf(),
-        why,
-    };
-    let mut tar = open(path)?;
-    let mut entries = tar.entries().map_err(|error| refuse(error.to_string()))?;
-    let mut next = |name: &str| match entries.next() {
-        Some(Ok(entry)) if entry.path().is_ok_and(|path| path.as_os_str() == name) => Ok(entry),
-        Some(Err(error)) => Err(refuse(error.to_string())),
-        _ => Err(refuse(format!("it has no {name} where one belongs"))),
-    };
-    let manifest: Manifest = serde_json::from_reader(next(MANIFEST)?.take(1 << 20))
-        .map_err(|error| refuse(format!("{MANIFEST}: {error}")))?;
-    if manifest.format != 1 {
-        return Err(refuse(format!(
-            "its format is {}, and this program knows 1",
-            manifest.format
-        )));
-    }
-    let needed = installation::needed_schema();
-    if manifest.schema > needed {
-        return Err(BackupError::Newer {
-            found: manifest.schema,
-            needed,
-            version: manifest.trainyard,
-        });
-    }
-    let (bytes, sha256) = digest(&mut next(DUMP)?).map_err(|error| refuse(error.to_string()))?;
-    if (bytes, &sha256) != (manifest.dump_bytes, &manifest.dump_sha256) {
-        return Err(refuse(format!(
-            "{DUMP} is cut off or was changed ({bytes} bytes, sha256 {sha256})"
-        )));
-    }
-    Ok(manifest)
-}
-
-fn open(path: &Path) -> Result<tar::Archive<File>, BackupError> {
-    let file = File::open(path).map_err(|source| BackupError::File {
-        path: path.to_path_buf(),
-        source,
-    })?;
-    Ok(tar::Archive::new(file))
 }
 
 async fn bring_back(
@@ -352,118 +271,6 @@ async fn bring_back(
     committed.map_err(|error| failed("psql", error.to_string()))
 }
 
-/// Hands the dump out of the backup to `pg_restore`. The tar is read on a thread of its own, since it knows no async.
-async fn feed(path: PathBuf, mut archive: tokio::process::ChildStdin) -> io::Result<()> {
-    let (send, mut receive) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
-    let reading = tokio::task::spawn_blocking(move || -> io::Result<()> {
-        let mut tar = tar::Archive::new(File::open(path)?);
-        for entry in tar.entries()? {
-            let mut entry = entry?;
-            if entry.path()?.as_os_str() != DUMP {
-                continue;
-            }
-            loop {
-                let mut part = vec![0; 256 << 10];
-                let length = entry.read(&mut part)?;
-                part.truncate(length);
-                if length == 0 || send.blocking_send(part).is_err() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    });
-    while let Some(part) = receive.recv().await {
-        archive.write_all(&part).await?;
-    }
-    archive.shutdown().await?;
-    drop(archive);
-    reading.await.map_err(io::Error::other)?
-}
-
-/// The database and how Postgres's own programs reach it.
-struct Target {
-    options: sqlx::postgres::PgConnectOptions,
-    environment: Vec<(&'static str, String)>,
-    /// Names the database on the command line, without its password.
-    url: Option<String>,
-}
-
-impl Target {
-    fn of(config: &Config, reached: Option<&Reached>) -> Result<Self, BackupError> {
-        match (&config.database, reached) {
-            (Database::Private(_), Some(reached)) => {
-                let options = reached.connect_options();
-                let socket = options
-                    .get_socket()
-                    .map(|folder| folder.display().to_string())
-                    .unwrap_or_default();
-                Ok(Self {
-                    environment: vec![
-                        ("PGHOST", socket),
-                        ("PGPORT", options.get_port().to_string()),
-                        ("PGUSER", options.get_username().to_owned()),
-                        ("PGDATABASE", options.get_database().unwrap_or_default().to_owned()),
-                    ],
-                    options,
-                    url: None,
-                })
-            }
-            (Database::Private(_), None) => Err(PostgresError::NoBinaries.into()),
-            (Database::Given(url), _) => {
-                let (plain, password) = apart(url.expose_secret());
-                Ok(Self {
-                    options: config::database_options(url)?,
-                    environment: password.map(|password| ("PGPASSWORD", password)).into_iter().collect(),
-                    url: Some(plain),
-                })
-            }
-        }
-    }
-
-    fn tool(&self, config: &Config, name: &'static str, major: u32) -> Result<Command, BackupError> {
-        let path = binaries::tool(&config.search, name, major).ok_or(BackupError::NoTool { name, major })?;
-        let mut command = Command::new(path);
-        command.env_clear().env("LC_ALL", "C.UTF-8").env("PATH", &config.path);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        if let Some(url) = self.url.as_ref().filter(|_| name != "pg_restore") {
-            command.arg("--dbname").arg(url);
-        }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Ok(command)
-    }
-}
-
-/// The URL without its password, which the list of processes would show, and without what only sqlx understands.
-fn apart(url: &str) -> (String, Option<String>) {
-    let Ok(mut parsed) = url::Url::parse(url) else {
-        return (String::new(), None);
-    };
-    let decode = |text: &str| {
-        percent_encoding::percent_decode_str(text)
-            .decode_utf8_lossy()
-            .into_owned()
-    };
-    let mut password = parsed.password().map(decode);
-    let _ = parsed.set_password(None);
-    let mut kept = Vec::new();
-    for (name, value) in parsed.query_pairs() {
-        match name.as_ref() {
-            "password" => password = Some(value.into_owned()),
-            "statement-cache-capacity" => {}
-            _ => kept.push((name.into_owned(), value.into_owned())),
-        }
-    }
-    parsed.set_query(None);
-    if !kept.is_empty() {
-        parsed.query_pairs_mut().extend_pairs(kept);
-    }
-    (parsed.into(), password)
-}
-
 fn finish(name: &'static str, ended: io::Result<std::process::Output>) -> Result<(), BackupError> {
     match ended {
         Ok(output) if output.status.success() => Ok(()),
@@ -474,42 +281,4 @@ fn finish(name: &'static str, ended: io::Result<std::process::Output>) -> Result
 
 fn failed(name: &'static str, words: String) -> BackupError {
     BackupError::Tool { name, words }
-}
-
-fn digest(from: &mut impl Read) -> io::Result<(u64, String)> {
-    struct Hasher(Sha256);
-    impl Write for Hasher {
-        fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-            self.0.update(part);
-            Ok(part.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut hasher = Hasher(Sha256::new());
-    let bytes = io::copy(from, &mut hasher)?;
-    Ok((bytes, HEXLOWER.encode(&hasher.0.finalize())))
-}
-
-/// Removes a half-made file, whatever happened to it.
-struct Staged(PathBuf);
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_leaves_the_url_and_arrives_whole() {
-        let (url, password) = apart("postgres://yard:p%40ss+w@db:5433/yard?sslmode=require&statement-cache-capacity=5");
-        assert_eq!(url, "postgres://yard@db:5433/yard?sslmode=require");
-        assert_eq!(password.as_deref(), Some("p@ss+w"));
-        assert_eq!(apart("postgres://db/yard"), ("postgres://db/yard".to_owned(), None));
-    }
 }
