@@ -242,9 +242,9 @@ comment on column jobs.why is 'The last answer to "why does it not run", written
 comment on column jobs.queued_at is 'Start of the present wait; queued_seconds sums the earlier ones.';
 comment on column jobs.not_before is 'Between attempts: not admitted before this time (backoff).';
 comment on column jobs.stale_since is 'The third field of a job''s state: null is fresh.';
-create index jobs_team on jobs (team_id, id desc) where deleted_at is null;
-create index jobs_owner on jobs (owner_id, id desc) where deleted_at is null;
-create index jobs_phase on jobs (team_id, phase, id desc) where deleted_at is null;
+create index jobs_team on jobs (team_id, id) where deleted_at is null;
+create index jobs_owner on jobs (owner_id, id) where deleted_at is null;
+create index jobs_phase on jobs (team_id, phase, id) where deleted_at is null;
 create index jobs_queue on jobs (cluster_id, priority desc, queued_at, id) where phase = 'queued';
 create index jobs_active on jobs (cluster_id, id) where phase in ('starting', 'running', 'stopping');
 create index jobs_labels on jobs using gin (labels jsonb_path_ops) where labels <> '{}';

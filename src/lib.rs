@@ -20,5 +20,6 @@ pub mod private_file;
 pub mod runtimes;
 pub mod shim;
 pub mod telemetry;
+pub mod way_in;
 pub mod web;
 pub mod worker;

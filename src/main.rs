@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trainyard::{
     app::{self, AppError},
     backup::{self, BackupError},
@@ -17,6 +18,7 @@ use trainyard::{
     keys::{KeyError, KeyFile},
     postgres::{self, PostgresError},
     telemetry::{self, TelemetryError},
+    way_in::{self, WayInError},
 };
 
 fn main() -> ExitCode {
@@ -49,8 +51,8 @@ enum Failure {
     App(#[from] AppError),
     #[error("{0}")]
     Output(#[from] io::Error),
-    #[error("`trainyard {0}` is not in this build")]
-    NotInThisBuild(&'static str),
+    #[error(transparent)]
+    WayIn(#[from] WayInError),
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -101,8 +103,12 @@ fn openapi() -> Result<ExitCode, Failure> {
 }
 
 fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
-    settle(&args.settings)?;
-    Err(Failure::NotInThisBuild("token"))
+    let config = settle(&args.settings)?;
+    let told = wait_for(with_database(&config, async |db| {
+        Ok(way_in::act(&config, &db, args.command, chrono::Utc::now()).await?)
+    }))??;
+    print(&told)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn client(command: ClientCommand) -> Result<ExitCode, Failure> {
@@ -116,6 +122,10 @@ fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
 
 /// The program as a server: on all cores, until it is told to stop.
 fn run_app(app: impl Future<Output = Result<(), AppError>>) -> Result<ExitCode, Failure> {
+    // Each follower of a log takes a file. A limit that can't be raised is what `doctor` tells about.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(app)?;
     // What is left are waits on other processes and reads that nobody waits for.
@@ -127,19 +137,24 @@ fn run_app(app: impl Future<Output = Result<(), AppError>>) -> Result<ExitCode, 
 
 fn migrate(args: ServerArgs) -> Result<ExitCode, Failure> {
     let config = settle(&args)?;
-    wait_for(async {
-        match &config.database {
-            Database::Given(url) => Db::lazy(config::database_options(url)?, 2).migrate().await?,
-            Database::Private(settings) => {
-                let reached = postgres::reach(settings).await?;
-                let migrated = Db::lazy(reached.connect_options(), 2).migrate().await;
-                reached.leave().await?;
-                migrated?;
-            }
+    wait_for(with_database(&config, async |db| Ok(db.migrate().await?)))??;
+    print("The schema is up to date.\n")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Work on the database for a moment: the one that was named, the private one that runs, or one started for this.
+async fn with_database<T>(config: &Config, work: impl AsyncFnOnce(Db) -> Result<T, Failure>) -> Result<T, Failure> {
+    match &config.database {
+        Database::Given(url) => work(Db::lazy(config::database_options(url)?, 2)).await,
+        Database::Private(settings) => {
+            let reached = postgres::reach(settings).await?;
+            let db = Db::lazy(reached.connect_options(), 2);
+            let done = work(db.clone()).await;
+            db.close().await;
+            reached.leave().await?;
+            done
         }
-        print("The schema is up to date.\n")?;
-        Ok(ExitCode::SUCCESS)
-    })?
+    }
 }
 
 fn keys(args: KeysArgs) -> Result<ExitCode, Failure> {

@@ -27,7 +27,9 @@
   }
 
   function put(element, html) {
-    const fresh = parser.parseFromString(`<table>${html}</table>`, "text/html").getElementById(element.id) ?? parser.parseFromString(html, "text/html").getElementById(element.id);
+    // A row alone would lose its cells outside a table.
+    const whole = html.trimStart().startsWith("<tr") ? `<table>${html}</table>` : html;
+    const fresh = parser.parseFromString(whole, "text/html").getElementById(element.id);
     if (!fresh || fresh.outerHTML === element.dataset.was) return;
     const was = fresh.outerHTML;
     if (was === element.outerHTML) return;

@@ -200,10 +200,17 @@ pub async fn show(server: &Server, args: &JobArgs, output: Output) -> Result<Don
     let view: JobView = server.read(&job)?;
     let replicas = match view.attempt {
         0 => Vec::new(),
-        number => pages(server, &format!("/jobs/{id}/attempts/{number}/replicas"), &[], 1_000).await?,
+        number => {
+            pages(
+                server,
+                &format!("/jobs/{id}/replicas"),
+                &[("attempt", number.to_string())],
+                1_000,
+            )
+            .await?
+        }
     };
-    let newest = [("order", "newest".to_owned())];
-    let events = pages(server, &format!("/jobs/{id}/events"), &newest, 10).await?;
+    let events = pages(server, &format!("/jobs/{id}/events"), &[], 10).await?;
     let now = Utc::now();
     answer(output, &job, || {
         let mut text = format!("{} ({})\n{}\n", view.name, view.id, view.sentence());
@@ -283,9 +290,14 @@ pub async fn why(server: &Server, args: &JobArgs, output: Output) -> Result<Done
             Some(sentence) => format!("{}\n", printable(sentence)),
             None => "Nothing holds it up.\n".to_owned(),
         };
-        for reason in why["reasons"].as_array().into_iter().flatten() {
+        for reason in why["why"]["reasons"].as_array().into_iter().flatten() {
             let part = |name: &str| printable(reason[name].as_str().unwrap_or_default());
-            text += &format!("\n{} ({}): {}\n", part("layer"), part("code"), part("message"));
+            text += &format!(
+                "\n{} ({}): {}\n",
+                capital(&part("layer")),
+                part("code"),
+                part("message")
+            );
             for number in reason["numbers"].as_array().into_iter().flatten() {
                 text += &format!(
                     "  {}: {} {}\n",

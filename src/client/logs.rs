@@ -70,7 +70,7 @@ pub async fn print(server: &Server, args: &LogsArgs, output: Output) -> Result<D
         colours: std::io::stdout().is_terminal(),
     };
     if let Some(text) = &args.grep {
-        return grep(server, id, &query, text, how).await;
+        return grep(server, id, args, text, how).await;
     }
     query.extend(args.tail.map(|lines| ("tail", lines.to_string())));
     if let Some(since) = &args.since {
@@ -110,16 +110,24 @@ async fn stored(server: &Server, id: JobId, mut query: Vec<(&str, String)>, how:
     }
 }
 
-async fn grep(
-    server: &Server,
-    id: JobId,
-    query: &[(&str, String)],
-    text: &str,
-    how: Show,
-) -> Result<Done, ClientError> {
+async fn grep(server: &Server, id: JobId, args: &LogsArgs, text: &str, how: Show) -> Result<Done, ClientError> {
+    let mut chosen: Vec<(&str, String)> = args
+        .attempt
+        .iter()
+        .map(|attempt| ("attempt", attempt.to_string()))
+        .collect();
+    if let Some(key) = &args.replica {
+        // A search is over ranks, which is what a person sees in the table of replicas, too.
+        let replicas = jobs::pages(server, &format!("/jobs/{id}/replicas"), &chosen, 10_000).await?;
+        let named = |row: &&Value| row["role"] == key.role.as_str() && row["index"] == key.index;
+        match replicas.iter().find(named).and_then(|row| row["rank"].as_i64()) {
+            Some(rank) => chosen.push(("rank", rank.to_string())),
+            None => return Err(ClientError::Usage(format!("the job has no replica {key}"))),
+        }
+    }
     let mut cursor: Option<String> = None;
     loop {
-        let mut query = query.to_vec();
+        let mut query = chosen.clone();
         query.push(("pattern", text.to_owned()));
         query.extend(cursor.iter().map(|cursor| ("cursor", cursor.clone())));
         let found = server.get(&format!("/jobs/{id}/logs/search"), &query).await?;
@@ -159,8 +167,9 @@ async fn follow(server: &Server, id: JobId, query: Vec<(&str, String)>, how: Sho
     let mut failures = 0;
     loop {
         let mut request = server
-            .request(Method::GET, &format!("/jobs/{id}/logs/stream"))
-            .query(&query);
+            .request(Method::GET, &format!("/jobs/{id}/logs/follow"))
+            .query(&query)
+            .query(&[("all", "true")]);
         if let Some(position) = &position {
             request = request.header("Last-Event-ID", position);
         }

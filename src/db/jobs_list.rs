@@ -18,6 +18,9 @@ use super::{
 /// How many candidates one page may look at. A page that ends there may be short and still have a next one.
 pub const WINDOW: i64 = 10_000;
 
+/// A label of at most this many jobs is rare: its own index answers for all of them at once.
+const RARE: i64 = 2_000;
+
 /// Which jobs. Everything left out lets every job through.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobFilter {
@@ -57,26 +60,31 @@ pub async fn page(
     let mut rows = ask.rows(db).await?;
     if rows.len() as i64 > limit {
         rows.truncate(limit as usize);
-        return into_page(rows, true);
+        return into_page(db, rows, true).await;
     }
     if !ask.has_rest() {
-        return into_page(rows, false);
+        return into_page(db, rows, false).await;
     }
     if ask.labels.is_some() && ask.label_is_rare(db).await? {
         // Few jobs have the label: all of them come out of its own index, and the answer is complete.
         let mut rows = ask.rows_by_label(db).await?;
         let more = rows.len() as i64 > limit;
         rows.truncate(limit as usize);
-        return into_page(rows, more);
+        return into_page(db, rows, more).await;
     }
     let horizon = ask.horizon(db).await?;
-    let mut page = into_page(rows, false)?;
+    let mut page = into_page(db, rows, false).await?;
     page.next = horizon.map(JobId);
     Ok(page)
 }
 
-fn into_page(rows: Vec<JobRow>, more: bool) -> Result<JobPage, DbError> {
-    let jobs = rows.into_iter().map(JobRow::into_job).collect::<Result<Vec<_>, _>>()?;
+async fn into_page(db: &Db, rows: Vec<JobRow>, more: bool) -> Result<JobPage, DbError> {
+    let ids: Vec<Uuid> = rows.iter().flat_map(JobRow::ids).collect();
+    let names = db.names.of(db, &ids).await?;
+    let jobs = rows
+        .into_iter()
+        .map(|row| row.into_job(&names))
+        .collect::<Result<Vec<_>, _>>()?;
     let next = if more { jobs.last().map(|job| job.id) } else { None };
     Ok(JobPage { jobs, next })
 }
@@ -106,16 +114,15 @@ macro_rules! rows {
         sqlx::query_as!(
             JobRow,
             "/* jobs_list::page */
-            select j.id, j.name, j.team_id, t.name as team_name, j.owner_id, u.name as owner_name,
+            select j.id, j.name, j.team_id, j.owner_id,
                 j.labels as \"labels: Json<BTreeMap<String, String>>\", j.wanted, j.phase, j.reason, j.message,
-                j.stale_since, j.priority, j.queue, j.cluster_wanted, j.cluster_id, c.name as \"cluster_name?\",
+                j.stale_since, j.priority, j.queue, j.cluster_wanted, j.cluster_id,
                 j.replicas, j.cpu_milli, j.memory_bytes, j.gpus, j.generation, j.event_seq, j.attempt, j.step,
                 j.step_at, j.total_steps, j.origin, j.origin_job_id, j.created_at, j.queued_at, j.queued_seconds,
                 j.not_before, j.started_at, j.ended_at, null::text as document
             from ("
                 + $candidates
-                + ") j join teams t on t.id = j.team_id join users u on u.id = j.owner_id
-                left join clusters c on c.id = j.cluster_id
+                + ") j
             where ($6::text[] is null or j.phase = any($6)) and ($7::uuid is null or j.cluster_id = $7)
                 and ($8::jsonb is null or j.labels @> $8)
                 and ($9::text is null or strpos(j.name, $9) > 0 or strpos(lower(j.message), $9) > 0
@@ -177,8 +184,10 @@ macro_rules! by_team {
         $then!(
             "select n.* from unnest($1::uuid[]) s (team_id) cross join lateral (
                  select * from jobs
-                 where team_id = s.team_id and $2::text is null and deleted_at is null and id < $3 and id >= $4
-                 order by id desc limit $5) n
+                 -- Compared as rows, so that no other index than the team's own gives this order.
+                 where (team_id, id) < (s.team_id, $3) and (team_id, id) >= (s.team_id, $4)
+                     and $2::text is null and deleted_at is null
+                 order by team_id desc, id desc limit $5) n
              order by n.id desc limit $5",
             $ask,
             $ask.key(),
@@ -196,9 +205,12 @@ macro_rules! by_phase {
                      cross join unnest(string_to_array($2::text, ',')) p (phase)
                      cross join lateral (
                          select id from jobs
-                         where team_id = s.team_id and phase = p.phase and deleted_at is null and id < $3 and id >= $4
-                         order by id desc limit $5) n
-                 order by n.id desc limit $5) m join jobs f on f.id = m.id",
+                         where (team_id, phase, id) < (s.team_id, p.phase, $3)
+                             and (team_id, phase, id) >= (s.team_id, p.phase, $4) and deleted_at is null
+                         order by team_id desc, phase desc, id desc limit $5) n
+                 order by n.id desc limit $5) m
+                 -- One look by key each: the planner does not know how few there are.
+                 cross join lateral (select * from jobs where id = m.id offset 0) f",
             $ask,
             $ask.key(),
             $db
@@ -211,9 +223,9 @@ macro_rules! by_owner {
     ($then:ident, $ask:expr, $db:expr) => {
         $then!(
             "select * from jobs
-             where owner_id = $2::text::uuid and ($1::uuid[] is null or team_id = any($1))
-                 and deleted_at is null and id < $3 and id >= $4
-             order by id desc limit $5",
+             where (owner_id, id) < ($2::text::uuid, $3) and (owner_id, id) >= ($2::text::uuid, $4)
+                 and ($1::uuid[] is null or team_id = any($1)) and deleted_at is null
+             order by owner_id desc, id desc limit $5",
             $ask,
             $ask.key(),
             $db
@@ -284,15 +296,23 @@ impl Ask {
     }
 
     async fn label_is_rare(&self, db: &Db) -> Result<bool, DbError> {
+        // The index may have half a million entries under a label; it is told to stop where the answer is clear.
+        let mut tx = db.begin().await?;
+        sqlx::query!(
+            r#"/* jobs_list::label_is_rare bound */ select set_config('gin_fuzzy_search_limit', $1, true)"#,
+            (2 * RARE).to_string()
+        )
+        .fetch_one(&mut *tx)
+        .await?;
         let found = sqlx::query_scalar!(
             r#"/* jobs_list::label_is_rare */
             select count(*) as "found!" from (select 1 from jobs where labels @> $1 and labels <> '{}' limit $2) l"#,
             self.labels.as_ref() as _,
-            WINDOW + 1
+            RARE + 1
         )
-        .fetch_one(&db.pool)
+        .fetch_one(&mut *tx)
         .await?;
-        Ok(found <= WINDOW)
+        Ok(found <= RARE)
     }
 
     async fn rows_by_label(&self, db: &Db) -> Result<Vec<JobRow>, DbError> {
@@ -301,7 +321,7 @@ impl Ask {
             "select f.* from (
                  -- The fence keeps the planner from walking all jobs in order in the hope of an early match.
                  select id, team_id, owner_id, deleted_at from jobs where labels @> $8 and labels <> '{}' offset 0
-             ) l join jobs f on f.id = l.id
+             ) l cross join lateral (select * from jobs where id = l.id offset 0) f
              where l.deleted_at is null and ($1::uuid[] is null or l.team_id = any($1))
                  and ($2::text is null or l.owner_id = $2::text::uuid) and l.id < $3 and l.id >= $4 and $5::bigint > 0",
             self,

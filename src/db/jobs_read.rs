@@ -119,21 +119,21 @@ pub async fn get(db: &Db, scope: &Scope, id: JobId) -> Result<JobDetail, DbError
     let row = sqlx::query_as!(
         JobRow,
         r#"/* jobs_read::get */
-        select j.id, j.name, j.team_id, t.name as team_name, j.owner_id, u.name as owner_name,
+        select j.id, j.name, j.team_id, j.owner_id,
             j.labels as "labels: Json<BTreeMap<String, String>>", j.wanted, j.phase, j.reason, j.message,
-            j.stale_since, j.priority, j.queue, j.cluster_wanted, j.cluster_id, c.name as "cluster_name?", j.replicas,
+            j.stale_since, j.priority, j.queue, j.cluster_wanted, j.cluster_id, j.replicas,
             j.cpu_milli, j.memory_bytes, j.gpus, j.generation, j.event_seq, j.attempt, j.step, j.step_at,
             j.total_steps, j.origin, j.origin_job_id, j.created_at, j.queued_at, j.queued_seconds, j.not_before,
             j.started_at, j.ended_at, j.document as "document?"
-        from jobs j join teams t on t.id = j.team_id join users u on u.id = j.owner_id
-            left join clusters c on c.id = j.cluster_id
+        from jobs j
         where j.id = $1 and j.deleted_at is null and ($2::uuid[] is null or j.team_id = any($2))"#,
         id.0,
         teams.as_deref()
     )
     .fetch_one(&db.pool)
     .await?;
-    row.into_detail()
+    let names = db.names.of(db, &row.ids().collect::<Vec<_>>()).await?;
+    row.into_detail(&names)
 }
 
 /// A job's place among people and partitions: who may see it, and in which class its records lie.
@@ -179,9 +179,7 @@ pub(super) struct JobRow {
     pub id: Uuid,
     pub name: String,
     pub team_id: Uuid,
-    pub team_name: String,
     pub owner_id: Uuid,
-    pub owner_name: String,
     pub labels: Json<BTreeMap<String, String>>,
     pub wanted: String,
     pub phase: String,
@@ -192,7 +190,6 @@ pub(super) struct JobRow {
     pub queue: Option<String>,
     pub cluster_wanted: Option<String>,
     pub cluster_id: Option<Uuid>,
-    pub cluster_name: Option<String>,
     pub replicas: i32,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
@@ -215,8 +212,18 @@ pub(super) struct JobRow {
     pub document: Option<String>,
 }
 
+/// Names by id, see [`super::names`].
+pub(super) type Named = std::collections::HashMap<Uuid, std::sync::Arc<str>>;
+
 impl JobRow {
-    fn into_detail(mut self) -> Result<JobDetail, DbError> {
+    /// What it refers to by id and shows by name.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Uuid> {
+        [Some(self.team_id), Some(self.owner_id), self.cluster_id]
+            .into_iter()
+            .flatten()
+    }
+
+    fn into_detail(mut self, names: &Named) -> Result<JobDetail, DbError> {
         let key = JobId(self.id);
         let text = self.document.take().unwrap_or_default();
         let document = RawValue::from_string(text).map_err(|error| DbError::Inconsistent {
@@ -225,13 +232,14 @@ impl JobRow {
             what: format!("document: {error}"),
         })?;
         Ok(JobDetail {
-            job: self.into_job()?,
+            job: self.into_job(names)?,
             document,
         })
     }
 
-    pub(super) fn into_job(self) -> Result<Job, DbError> {
+    pub(super) fn into_job(self, names: &Named) -> Result<Job, DbError> {
         let id = JobId(self.id);
+        let name = |id: Uuid| names.get(&id).map_or_else(String::new, |name| name.to_string());
         let origin = match (self.origin.as_deref(), self.origin_job_id) {
             (Some("rerun"), Some(job)) => Some((OriginKind::Rerun, job)),
             (Some("clone"), Some(job)) => Some((OriginKind::Clone, job)),
@@ -242,11 +250,11 @@ impl JobRow {
             name: self.name,
             team: TeamRef {
                 id: self.team_id.into(),
-                name: self.team_name,
+                name: name(self.team_id),
             },
             owner: UserRef {
                 id: self.owner_id.into(),
-                name: self.owner_name,
+                name: name(self.owner_id),
             },
             labels: self.labels.0,
             wanted: word("jobs", id, &self.wanted)?,
@@ -257,10 +265,10 @@ impl JobRow {
             priority: self.priority,
             queue: self.queue,
             cluster_wanted: self.cluster_wanted,
-            cluster: self
-                .cluster_id
-                .zip(self.cluster_name)
-                .map(|(id, name)| ClusterRef { id: id.into(), name }),
+            cluster: self.cluster_id.map(|id| ClusterRef {
+                id: id.into(),
+                name: name(id),
+            }),
             replicas: self.replicas,
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,

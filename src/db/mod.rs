@@ -21,6 +21,7 @@ pub mod code_uploads;
 pub mod conditions;
 pub mod events;
 pub mod feed;
+pub mod fences;
 pub mod first_start;
 pub mod grants;
 pub mod holdings;
@@ -33,6 +34,7 @@ pub mod jobs_wish;
 pub mod listen;
 pub mod logs;
 pub mod metrics;
+pub mod names;
 pub mod nodes_read;
 pub mod notify;
 pub mod page_reads;
@@ -61,19 +63,29 @@ pub type Tx<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 #[derive(Clone)]
 pub struct Db {
     pub(crate) pool: PgPool,
+    /// Of teams, people and clusters, for lists.
+    pub names: names::Names,
 }
 
 impl Db {
     /// A pool that connects lazily: the program starts while Postgres is still away, and says 503 until it is back.
     pub fn lazy(options: PgConnectOptions, connections: u32) -> Self {
-        let options = options.application_name("trainyard").statement_cache_capacity(256);
+        // A process that stands still in the middle of a transaction (a paused machine, SIGSTOP) would keep its row locks,
+        // and with them keep everybody else from taking over what it holds, for as long as it stands.
+        let options = options
+            .application_name("trainyard")
+            .statement_cache_capacity(256)
+            .options([("idle_in_transaction_session_timeout", "10s")]);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(3))
             .idle_timeout(Duration::from_secs(300))
             .test_before_acquire(false)
             .connect_lazy_with(options);
-        Self { pool }
+        Self {
+            pool,
+            names: names::Names::default(),
+        }
     }
 
     pub async fn begin(&self) -> Result<Tx<'static>, DbError> {

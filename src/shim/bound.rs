@@ -27,6 +27,8 @@ pub struct Bound {
     folder: Folder,
     limit: u64,
     outputs: Vec<Output>,
+    /// The lengths at which everything was stored and returned; until one changes there is nothing to do.
+    settled: Option<Vec<u64>>,
 }
 
 struct Output {
@@ -73,17 +75,20 @@ impl Bound {
             folder: folder.clone(),
             limit,
             outputs,
+            settled: None,
         })
     }
 
     /// Returns stored space, and drops the oldest unstored output beyond the bound. Says when to look again: sooner
     /// the closer the bound is.
     pub fn hold(&mut self) -> io::Result<Duration> {
-        const FASTEST: u64 = 2 << 30;
+        let lengths: Vec<u64> = self.outputs.iter().map(Output::length).collect::<io::Result<_>>()?;
+        if self.settled.as_ref() == Some(&lengths) {
+            return Ok(until_full(self.limit));
+        }
         let mut unstored = Vec::new();
-        for output in &mut self.outputs {
+        for (output, &length) in self.outputs.iter_mut().zip(&lengths) {
             let given = self.folder.given_back(output.stream)?;
-            let length = output.file.metadata()?.len();
             output.return_space(given.min(length))?;
             let kept = output
                 .dropped
@@ -108,10 +113,17 @@ impl Bound {
                 }
             }
         }
-        let room = self.limit.saturating_sub(unstored.iter().map(size).sum());
-        let seconds = room as f64 / FASTEST as f64;
-        Ok(Duration::from_secs_f64(seconds.clamp(0.05, 2.0)))
+        let backlog: u64 = unstored.iter().map(size).sum();
+        self.settled = (backlog == 0).then_some(lengths);
+        Ok(until_full(self.limit.saturating_sub(backlog)))
     }
+}
+
+/// How soon a flood could fill this much.
+fn until_full(room: u64) -> Duration {
+    const FASTEST: u64 = 2 << 30;
+    let seconds = room as f64 / FASTEST as f64;
+    Duration::from_secs_f64(seconds.clamp(0.05, 2.0))
 }
 
 impl Output {
@@ -127,13 +139,20 @@ impl Output {
     fn drop_unread(&mut self, folder: &Folder, range: Range<u64>) -> io::Result<()> {
         let given = folder.given_back(self.stream)?;
         // Whoever stored past a range was told of it.
-        self.dropped.retain(|old| old.end > given);
-        match self.dropped.last_mut() {
+        let mut dropped: Vec<_> = self.dropped.iter().filter(|old| old.end > given).cloned().collect();
+        match dropped.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.dropped.push(range.clone()),
+            _ => dropped.push(range.clone()),
         }
-        folder.write_dropped(self.stream, &self.dropped)?;
-        punch(&self.file, range.start / BLOCK * BLOCK..range.end)
+        folder.write_dropped(self.stream, &dropped)?;
+        // Only what is on record is gone, also to ourselves.
+        self.dropped = dropped;
+        punch(&self.file, range.start / BLOCK * BLOCK..range.end)?;
+        folder.reserve_dropped(self.stream)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
     }
 }
 

@@ -99,12 +99,14 @@ fn become_program(plan: &ExecPlan) -> ExecFault {
             "interpreter_not_found",
             format!("'{program}' is there, but the interpreter that its first line or its header names is not"),
         ),
-        io::ErrorKind::NotFound if program.contains('/') => {
-            fault("command_not_found", format!("there is no program '{program}'"))
-        }
-        io::ErrorKind::NotFound => fault(
+        // A folder of PATH that may not be entered is told as a refusal, and yet nothing was found.
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied if !found(program, path) => fault(
             "command_not_found",
-            format!("there is no program '{program}' in PATH ({path}); give its full path or set PATH in env"),
+            if program.contains('/') {
+                format!("there is no program '{program}'")
+            } else {
+                format!("there is no program '{program}' in PATH ({path}); give its full path or set PATH in env")
+            },
         ),
         io::ErrorKind::PermissionDenied => fault(
             "not_executable",

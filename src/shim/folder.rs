@@ -11,6 +11,7 @@
 //! | `stdout`, `stderr` | replica | append-only |
 //! | `stdout.given-back`, ... | runtime | everything before this offset is stored elsewhere |
 //! | `stdout.dropped`, ... | lock holder | ranges given up unread; durable before the bytes go |
+//! | `*.reserve` | lock holder | disk space for the records that a full disk must not prevent |
 //! | `../stop.json` | runtime | the whole attempt was asked to end |
 //!
 //! Records are replaced whole (write, fsync, rename, fsync of the folder), so a reader sees the old or the new one.
@@ -105,6 +106,12 @@ impl StopRequest {
 
 pub const STREAMS: [LogStream; 2] = [LogStream::Stdout, LogStream::Stderr];
 
+const EXIT: &str = "exit.json";
+
+fn dropped_name(stream: LogStream) -> String {
+    format!("{stream}.dropped")
+}
+
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
@@ -161,31 +168,22 @@ impl Folder {
     }
 
     pub fn exited(&self) -> io::Result<Option<Exited>> {
-        read_record(&self.path, "exit.json")
+        read_record(&self.path, EXIT)
     }
 
-    /// Sets disk space aside, so that the exit can be recorded on a full disk.
-    pub fn reserve_exit(&self) -> io::Result<()> {
-        let file = create(&self.path.join("exit.reserve"))?;
-        fallocate(&file, FallocateFlags::empty(), 0, 4096)?;
-        file.sync_all()
+    /// Sets disk space aside for the records that a full disk must not prevent: the exit, and what was dropped to
+    /// make room.
+    pub fn reserve(&self) -> io::Result<()> {
+        reserve(&self.path.join(EXIT))?;
+        STREAMS.into_iter().try_for_each(|stream| self.reserve_dropped(stream))
+    }
+
+    pub fn reserve_dropped(&self, stream: LogStream) -> io::Result<()> {
+        reserve(&self.path.join(dropped_name(stream)))
     }
 
     pub fn write_exited(&self, exited: &Exited) -> io::Result<()> {
-        let reserve = self.path.join("exit.reserve");
-        let text = serde_json::to_vec(exited)?;
-        // The reserved blocks are written in place, and only then does the record get its name.
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&reserve)?;
-        file.write_all(&text)?;
-        file.set_len(text.len() as u64)?;
-        file.sync_all()?;
-        fs::rename(&reserve, self.path.join("exit.json"))?;
-        sync_folder(&self.path)
+        write_reserved(&self.path, EXIT, exited)
     }
 
     /// The stop of the attempt that this replica belongs to.
@@ -207,11 +205,11 @@ impl Folder {
     }
 
     pub fn dropped(&self, stream: LogStream) -> io::Result<Vec<Range<u64>>> {
-        Ok(read_record(&self.path, &format!("{stream}.dropped"))?.unwrap_or_default())
+        Ok(read_record(&self.path, &dropped_name(stream))?.unwrap_or_default())
     }
 
     pub fn write_dropped(&self, stream: LogStream, dropped: &[Range<u64>]) -> io::Result<()> {
-        write_record(&self.path, &format!("{stream}.dropped"), &dropped)
+        write_reserved(&self.path, &dropped_name(stream), &dropped)
     }
 
     /// Takes the replica's lock, or `None` if a living process holds it.
@@ -292,6 +290,32 @@ fn replace<T: Serialize>(folder: &Path, name: &str, record: &T, durable: bool) -
     }
     fs::rename(&draft, folder.join(name))?;
     if durable { sync_folder(folder) } else { Ok(()) }
+}
+
+fn reserve(record: &Path) -> io::Result<()> {
+    let file = create(&reserved_for(record))?;
+    fallocate(&file, FallocateFlags::empty(), 0, 4096)?;
+    file.sync_all()
+}
+
+/// Replaces a record durably, in the space that was set aside for it if some was: the blocks are written in place, and
+/// only then does the file get the record's name.
+fn write_reserved<T: Serialize>(folder: &Path, name: &str, record: &T) -> io::Result<()> {
+    let path = folder.join(name);
+    let reserved = reserved_for(&path);
+    let text = serde_json::to_vec(record)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let mut file = options.open(&reserved)?;
+    file.write_all(&text)?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()?;
+    fs::rename(&reserved, &path)?;
+    sync_folder(folder)
+}
+
+fn reserved_for(record: &Path) -> PathBuf {
+    record.with_added_extension("reserve")
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -127,7 +127,7 @@ fn bring_up(
 ) -> io::Result<Result<Started, ExecFault>> {
     let stdout = create_output(folder, LogStream::Stdout)?;
     let stderr = create_output(folder, LogStream::Stderr)?;
-    folder.reserve_exit()?;
+    folder.reserve()?;
     let mut unlimited = spec
         .cgroup
         .as_ref()
@@ -479,5 +479,6 @@ fn collected_usage() -> Option<ReplicaUsage> {
         memory_bytes: 0,
         memory_peak_bytes: peak,
         processes: 0,
+        state: None,
     })
 }

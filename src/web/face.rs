@@ -8,7 +8,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 
-use super::{Code, WebState, error::Problem};
+use super::{Code, error::Problem, pages};
 
 /// How the client wants to be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub fn of(request: &Request) -> Face {
 }
 
 /// Completes a problem: its request id, and its form.
-pub fn show(mut response: Response, face: Face, request_id: &str, state: &WebState) -> Response {
+pub fn show(mut response: Response, face: Face, request_id: &str) -> Response {
     let Some(mut problem) = response.extensions_mut().remove::<Box<Problem>>() else {
         return response;
     };
@@ -67,7 +67,7 @@ pub fn show(mut response: Response, face: Face, request_id: &str, state: &WebSta
             let (mut parts, _) = response.into_parts();
             parts.headers.remove(header::CONTENT_TYPE);
             parts.headers.remove(header::CONTENT_LENGTH);
-            let mut page = Html(page(&problem, state)).into_response();
+            let mut page = Html(pages::errors::page(&problem)).into_response();
             *page.status_mut() = parts.status;
             for (name, value) in &parts.headers {
                 page.headers_mut().insert(name, value.clone());
@@ -75,37 +75,4 @@ pub fn show(mut response: Response, face: Face, request_id: &str, state: &WebSta
             page
         }
     }
-}
-
-/// A plain page, complete without style or script.
-fn page(problem: &Problem, _: &WebState) -> String {
-    let hint = problem
-        .hint
-        .as_deref()
-        .map(|hint| format!("<p>{}</p>", escaped(hint)))
-        .unwrap_or_default();
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title></head><body><main>\
-         <h1>{title}</h1><p>{detail}</p>{hint}<p><small>{code}, request {request}</small></p>\
-         <p><a href=\"/\">Jobs</a></p></main></body></html>",
-        title = escaped(&problem.title),
-        detail = escaped(&problem.detail),
-        code = escaped(&problem.code),
-        request = escaped(problem.request_id.as_deref().unwrap_or("unknown")),
-    )
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
-    out
 }

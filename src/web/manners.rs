@@ -27,7 +27,7 @@ use super::{
 };
 
 /// No script, style or connection but our own, nothing inline, in nobody's frame.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Puts the routes behind the guard and the guard behind these manners.
@@ -60,7 +60,7 @@ async fn manners(State(state): State<WebState>, mut request: Request, next: Next
     let face = face::of(&request);
     let method = request.method().clone();
     let response = next.run(request).await;
-    let mut response = face::show(response, face, &id, &state);
+    let mut response = face::show(response, face, &id);
 
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {

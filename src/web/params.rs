@@ -1,13 +1,16 @@
 //! Query parameters into types, with the parameter's name in every fault. A parameter may come several times where the
 //! type is a list; where it is not, the last one would win silently, so that is a fault.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, btree_map},
+    fmt,
+};
 
 use percent_encoding::percent_decode_str;
 use serde::{
     de::{
-        self, DeserializeOwned, IntoDeserializer,
-        value::{MapDeserializer, SeqDeserializer},
+        self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess,
+        value::{MapAccessDeserializer, SeqDeserializer},
     },
     forward_to_deserialize_any,
 };
@@ -21,11 +24,10 @@ pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, FieldFault> {
         let (name, value) = (decode(name)?, decode(value)?);
         values.entry(name).or_default().push(value);
     }
-    let map = MapDeserializer::new(
-        values
-            .into_iter()
-            .map(|(name, values)| (name.clone(), Values { name, values })),
-    );
+    let map = MapAccessDeserializer::new(Parameters {
+        rest: values.into_iter(),
+        current: None,
+    });
     T::deserialize(map).map_err(|fault: Fault| fault.0)
 }
 
@@ -97,12 +99,34 @@ impl de::Error for Fault {
     }
 }
 
-/// Faults that a value's own type finds do not know the parameter's name; it is added here.
-impl Values {
-    fn named<T>(name: &str, value: &str, result: Result<T, Fault>) -> Result<T, Fault> {
-        result.map_err(|Fault(mut fault)| {
+/// All parameters, one after the other.
+struct Parameters {
+    rest: btree_map::IntoIter<String, Vec<String>>,
+    current: Option<Values>,
+}
+
+impl<'de> MapAccess<'de> for Parameters {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+        let Some((name, values)) = self.rest.next() else {
+            return Ok(None);
+        };
+        let key = seed.deserialize(name.clone().into_deserializer())?;
+        self.current = Some(Values { name, values });
+        Ok(Some(key))
+    }
+
+    /// Faults that a value's own type finds do not know the parameter's name; it is added here.
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let values = self
+            .current
+            .take()
+            .ok_or_else(|| de::Error::custom("a value was asked for before its name"))?;
+        let (name, value) = (values.name.clone(), values.values.join(", "));
+        seed.deserialize(values).map_err(|Fault(mut fault)| {
             if fault.path.is_empty() {
-                fault.path = name.to_owned();
+                fault.path = name;
                 fault = fault.value(value);
             }
             Fault(fault)
@@ -114,7 +138,7 @@ macro_rules! numbers {
     ($($method:ident $visit:ident $type:ty, $what:literal;)+) => {$(
         fn $method<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
             let number: $type = self.number($what)?;
-            Self::named(&self.name, self.one()?, visitor.$visit(number))
+            visitor.$visit(number)
         }
     )+};
 }
@@ -145,8 +169,7 @@ impl<'de> de::Deserializer<'de> for Values {
     }
 
     fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let text = self.one()?;
-        Self::named(&self.name, text, visitor.visit_str(text))
+        visitor.visit_str(self.one()?)
     }
 
     fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {

@@ -66,7 +66,16 @@ async fn an_mpi_launcher_starts_a_rank_per_slot_and_tells_them_apart() {
     world.runtime.start(&launch).await.expect("started");
     let exits = world.ends(launch.attempt).await;
     let errors = world.output(launch.attempt, "launcher-0", LogStream::Stderr).await;
-    assert_eq!((exits.len(), exits[0].code), (1, Some(0)), "{errors}");
+    assert_eq!((exits.len(), exits[0].code), (4, Some(0)), "{errors}");
+    assert!(
+        exits.iter().all(trainyard_core::model::Exit::succeeded),
+        "slots are as their launcher is: {exits:?}"
+    );
+    assert_eq!(
+        world.output_states(launch.attempt).await.len(),
+        2,
+        "and write nothing of their own"
+    );
     let said = world.stdout(launch.attempt, "launcher-0").await;
     let mut lines: Vec<&str> = said.lines().collect();
     lines.sort_unstable();
@@ -79,4 +88,25 @@ async fn an_mpi_launcher_starts_a_rank_per_slot_and_tells_them_apart() {
         ]
     );
     world.assert_nothing_runs();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_launcher_that_fails_is_the_only_one_to_blame() {
+    let world = World::new();
+    let launch = launch(json!({
+        "framework": "mpi",
+        "roles": [
+            { "name": "launcher", "command": ["sh", "-c", "exit 3"] },
+            { "name": "worker", "replicas": 2, "command": ["true"] },
+        ],
+    }));
+    world.runtime.start(&launch).await.expect("started");
+    let exits = world.ends(launch.attempt).await;
+    assert_eq!(
+        exits
+            .iter()
+            .map(|exit| (exit.code, exit.stop_requested))
+            .collect::<Vec<_>>(),
+        [(Some(3), false), (None, true), (None, true),]
+    );
 }

@@ -5,11 +5,11 @@ use std::{
     fs,
     os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
-    sys::signal::{Signal, kill, killpg},
+    sys::signal::{Signal, killpg},
     unistd::Pid,
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -37,7 +37,7 @@ fn numbered(number: u128) -> Launch {
 
 /// Not a test: what the tests below run as a worker of its own, to kill it for real.
 #[test]
-#[ignore = "a worker process for the other tests"]
+#[ignore = "the body of a worker process for the other tests"]
 fn worker_process() {
     let (Ok(data), Ok(number)) = (std::env::var(WORKER_DATA), std::env::var(WORKER_SEED)) else {
         return;
@@ -174,23 +174,31 @@ async fn after_a_restart_of_the_machine_what_ran_is_lost() {
     world.runtime.release(launch.attempt).await.expect("released");
 }
 
-/// How far a replica had come when something was killed.
-fn phase(world: &World, attempt: AttemptId, replica: &str) -> &'static str {
+/// How far a replica has come, in the order of its steps.
+const PHASES: [&str; 8] = [
+    "nothing",
+    "being prepared",
+    "prepared",
+    "shim there",
+    "being brought up",
+    "recorded",
+    "running",
+    "ended",
+];
+
+fn phase(world: &World, attempt: AttemptId, replica: &str) -> usize {
     let folder = world.replica(attempt, replica);
     let has = |name: &str| folder.path().join(name).exists();
+    let wrote = || fs::metadata(folder.output(LogStream::Stdout)).is_ok_and(|meta| meta.len() > 0);
     match () {
-        () if has("exit.json") => "ended",
-        () if has("started.json")
-            && fs::metadata(folder.output(LogStream::Stdout)).is_ok_and(|meta| meta.len() > 0) =>
-        {
-            "running"
-        }
-        () if has("started.json") => "recorded",
-        () if has("stdout") => "being brought up",
-        () if has("shim.json") => "shim there",
-        () if has("spec.json") => "prepared",
-        () if folder.path().exists() => "being prepared",
-        () => "nothing",
+        () if has("exit.json") => 7,
+        () if has("started.json") && wrote() => 6,
+        () if has("started.json") => 5,
+        () if has("stdout") => 4,
+        () if has("shim.json") => 3,
+        () if has("spec.json") => 2,
+        () if folder.path().exists() => 1,
+        () => 0,
     }
 }
 
@@ -214,22 +222,32 @@ async fn random_kills_never_run_a_program_twice() {
         let launch = numbered(number);
         for _ in 0..random.random_range(1..4) {
             let worker = spawn_worker(&world, number);
-            tokio::time::sleep(Duration::from_micros(random.random_range(0..70_000))).await;
-            *histogram.entry(phase(&world, launch.attempt, "worker-0")).or_default() += 1;
-            kill_worker(worker);
-            if random.random_bool(0.5) {
-                let shims: Vec<i32> = world
-                    .processes()
-                    .into_iter()
-                    .filter(|(_, line)| line.contains(" start "))
-                    .map(|(pid, _)| pid)
-                    .collect();
-                if !shims.is_empty() {
-                    let _ = kill(
-                        Pid::from_raw(shims[random.random_range(0..shims.len())]),
-                        Signal::SIGKILL,
-                    );
+            // A phase is aimed at and then left for a random moment, so that short ones are hit as well.
+            let aim = random.random_range(0..PHASES.len());
+            let deadline = Instant::now() + Duration::from_secs(3);
+            while phase(&world, launch.attempt, "worker-0") < aim && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            tokio::time::sleep(Duration::from_micros(random.random_range(0..4_000))).await;
+            let reached = PHASES[phase(&world, launch.attempt, "worker-0")];
+            *histogram.entry(reached).or_default() += 1;
+            let shim = random
+                .random_bool(0.5)
+                .then(|| format!("worker-{}", random.random_range(0..2)));
+            let kill_shim = || {
+                let name = shim
+                    .iter()
+                    .map(|name| world.replica(launch.attempt, name).shim().expect("read"));
+                for shim in name.flatten() {
+                    shim.signal(Signal::SIGKILL).expect("sent");
                 }
+            };
+            if random.random_bool(0.5) {
+                kill_shim();
+                kill_worker(worker);
+            } else {
+                kill_worker(worker);
+                kill_shim();
             }
         }
         let mut tries = 0;

@@ -214,3 +214,55 @@ async fn news_wake_whoever_waits_for_them() {
     }
     assert_eq!(world.ends(launch.attempt).await[0].code, Some(2));
 }
+
+/// A disk of its own for one test; `None` where none can be mounted.
+struct SmallDisk {
+    place: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let place = tempfile::Builder::new().prefix("ty").tempdir().expect("a folder");
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(
+            Some("tmpfs"),
+            place.path(),
+            Some("tmpfs"),
+            flags,
+            Some("size=8m,mode=711"),
+        )
+        .ok()?;
+        Some(Self { place })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(self.place.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_full_disk_the_bound_still_makes_room_and_the_exit_is_still_told() {
+    let Some(disk) = SmallDisk::mount() else {
+        println!("NOT TESTED: no file system can be mounted here");
+        return;
+    };
+    let world = World::with(|options| {
+        options.data = disk.place.path().join("data");
+        options.output_bound = 2 << 20;
+    });
+    // It fills the disk at once, and goes on writing whenever there is room again.
+    let flood = "head -c 30000000 /dev/zero 2>/dev/null; while [ $i -lt 200 ]; do i=$((i+1)); head -c 300000 /dev/zero 2>/dev/null; sleep 0.01; done; exit 9";
+    let launch = script(1, &format!("i=0; {flood}"));
+    world.runtime.start(&launch).await.expect("started");
+    assert_eq!(world.ends(launch.attempt).await[0].code, Some(9));
+    let state = stdout_state(&world, launch.attempt).await.expect("there");
+    assert!(state.length > 8 << 20 && !state.dropped.is_empty(), "{state:?}");
+    // Full to the last block while it runs: the end is told all the same.
+    let launch = script(1, "head -c 20000000 /dev/zero > rest 2>/dev/null; echo full; exit 8");
+    world.runtime.release(state.output.attempt).await.expect("released");
+    world.runtime.start(&launch).await.expect("started");
+    assert_eq!(world.ends(launch.attempt).await[0].code, Some(8));
+    drop(world);
+}

@@ -24,7 +24,7 @@ use trainyard_core::{
 use uuid::Uuid;
 
 pub struct World {
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
     options: LocalOptions,
     pub runtime: LocalRuntime,
 }
@@ -42,7 +42,7 @@ impl World {
         change(&mut options);
         let runtime = LocalRuntime::open(options.clone()).expect("the runtime opens");
         Self {
-            folder,
+            _folder: folder,
             options,
             runtime,
         }
@@ -60,7 +60,7 @@ impl World {
     }
 
     pub fn data(&self) -> &Path {
-        self.folder.path()
+        &self.options.data
     }
 
     pub fn replica(&self, attempt: AttemptId, name: &str) -> Folder {

@@ -73,7 +73,16 @@ fn options(server: &str) -> PgConnectOptions {
 
 async fn connect(server: &str, database: &str) -> PgConnection {
     let options = options(server).database(database);
-    PgConnection::connect_with(&options).await.expect("the server answers")
+    // Another test process may have started the server a moment ago: it says so until it is ready.
+    for _ in 0..600 {
+        match PgConnection::connect_with(&options).await {
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("57P03") => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            answer => return answer.expect("the server answers"),
+        }
+    }
+    panic!("the server did not become ready within 30 s");
 }
 
 /// The template's name holds a digest of the schema, so that a change of the schema makes another.
@@ -200,6 +209,8 @@ fn start() -> (String, ChildStdin) {
         wait "$server"
         rm -rf "$4"
     "#;
+    // It ends by itself when this process does, whoever waits for it.
+    #[expect(clippy::zombie_processes, reason = "it outlives every test of this process")]
     let mut child = keeper
         .args(["-c", script, "keeper"])
         .arg(bin.join("postgres"))

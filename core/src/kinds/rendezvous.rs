@@ -6,7 +6,8 @@
 //!
 //! For MPI the roles map like this: exactly one role is named `launcher` and has one replica; it runs `mpirun`. The
 //! replicas of all other roles are slots: they reserve resources and start no process of their own
-//! ([`starts_process`]). Without other roles the launcher itself is the one slot.
+//! ([`starts_process`]), and a runtime shows each as it shows the launcher. Without other roles the launcher itself is
+//! the one slot.
 
 use std::collections::BTreeMap;
 

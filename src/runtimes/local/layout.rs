@@ -36,6 +36,14 @@ pub struct AttemptRecord {
     pub job: JobId,
     pub grace_ms: u64,
     pub replicas: Vec<ReplicaRecord>,
+    /// Replicas of an MPI job that the launcher's ranks fill, without a process of their own.
+    pub slots: Vec<SlotRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotRecord {
+    pub key: ReplicaKey,
+    pub incarnation: IncarnationId,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

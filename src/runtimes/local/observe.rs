@@ -3,7 +3,10 @@
 use std::io;
 
 use chrono::{DateTime, Utc};
-use trainyard_core::model::{AttemptId, Exit, Observed, ObservedReplica, ReplicaState};
+use trainyard_core::{
+    kinds::rendezvous::LAUNCHER,
+    model::{AttemptId, Exit, Observed, ObservedReplica, ReplicaState},
+};
 
 use super::{
     Inner,
@@ -73,6 +76,8 @@ pub fn observe(inner: &Inner, attempt: AttemptId, now: DateTime<Utc>) -> io::Res
             known => known,
         };
         let (state, started) = match known {
+            // Who was to start it was killed: it is not there, and whoever sees that starts it again.
+            Known::Waiting if !place.is_held()? => continue,
             Known::Waiting => (ReplicaState::Starting, None),
             Known::Running(started) => (ReplicaState::Running, Some(started)),
             Known::Failed(failed) => (
@@ -101,7 +106,40 @@ pub fn observe(inner: &Inner, attempt: AttemptId, now: DateTime<Utc>) -> io::Res
             state,
         });
     }
+    let launcher = observed
+        .replicas
+        .iter()
+        .find(|replica| replica.key.role == LAUNCHER)
+        .cloned();
+    if let Some(launcher) = launcher {
+        let is_stopped = folder.stop()?.is_some();
+        observed
+            .replicas
+            .extend(record.slots.iter().map(|slot| ObservedReplica {
+                key: slot.key.clone(),
+                incarnation: slot.incarnation,
+                identity: None,
+                started_at: launcher.started_at,
+                state: slot_state(&launcher.state, is_stopped),
+            }));
+    }
     Ok((observed, orphaned))
+}
+
+/// A slot is as its launcher is, and is never to blame: when the launcher fails, the slot was ended with it.
+fn slot_state(launcher: &ReplicaState, is_stopped: bool) -> ReplicaState {
+    match launcher {
+        ReplicaState::Ended(exit) if !exit.succeeded() => ReplicaState::Ended(Exit {
+            code: None,
+            signal: None,
+            oom: false,
+            unknown: false,
+            stop_requested: true,
+            at: exit.at,
+        }),
+        ReplicaState::StartFailed { .. } if !is_stopped => ReplicaState::Starting,
+        same => same.clone(),
+    }
 }
 
 /// A replica of a stopped attempt that nobody starts any more must not look as if it were about to start.

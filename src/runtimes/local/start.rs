@@ -22,7 +22,7 @@ use trainyard_core::{
 
 use super::{
     Inner, account, environment,
-    layout::{AttemptFolder, AttemptRecord, ReplicaRecord, make_folder},
+    layout::{AttemptFolder, AttemptRecord, ReplicaRecord, SlotRecord, make_folder},
     ports, retry,
     tree::{self, Tree, TreeError},
 };
@@ -230,36 +230,37 @@ fn refuse_what_cannot_be(document: &JobDocument) -> Result<(), RuntimeError> {
 /// Decides what all replicas must agree on, once.
 fn write_record(inner: &Inner, launch: &Launch, attempt: &AttemptFolder) -> Result<AttemptRecord, RuntimeError> {
     let document = &launch.document;
-    let mut launched: Vec<&LaunchReplica> = launch
+    let (mut launched, slots): (Vec<&LaunchReplica>, Vec<&LaunchReplica>) = launch
         .replicas
         .iter()
-        .filter(|replica| starts_process(document, &replica.key.role))
-        .collect();
+        .partition(|replica| starts_process(document, &replica.key.role));
     launched.sort_by_key(|replica| replica.rank);
     let ports = ports::reserve(&inner.layout.ports(), launch.attempt, launched.len()).map_err(retry("ports"))?;
     let replicas = launched.iter().zip(ports).map(|(replica, port)| {
-        // The launcher's ranks use what was assigned to the slots.
-        let gpus = if replica.key.role == LAUNCHER && launched.len() < launch.replicas.len() {
-            launch
-                .replicas
-                .iter()
-                .flat_map(|any| any.gpus.iter().copied())
-                .collect()
-        } else {
-            replica.gpus.clone()
-        };
+        // The launcher's ranks use what was assigned to their slots.
+        let slots = slots.iter().filter(|_| replica.key.role == LAUNCHER);
         ReplicaRecord {
             key: replica.key.clone(),
             rank: replica.rank,
             incarnation: replica.incarnation,
-            gpus,
+            gpus: replica
+                .gpus
+                .iter()
+                .chain(slots.flat_map(|slot| &slot.gpus))
+                .copied()
+                .collect(),
             port,
         }
+    });
+    let slots = slots.iter().map(|slot| SlotRecord {
+        key: slot.key.clone(),
+        incarnation: slot.incarnation,
     });
     let record = AttemptRecord {
         job: launch.job,
         grace_ms: document.stop.grace.as_seconds() * 1000,
         replicas: replicas.collect(),
+        slots: slots.collect(),
     };
     attempt.write_record(&record).map_err(retry("attempt.json"))?;
     Ok(record)

@@ -126,7 +126,10 @@ pub async fn keep(cache: AccessCache, db: Db, clock: Arc<dyn Clock>, listener: L
             () = stop.cancelled() => break,
             wake = wakes.recv() => match wake {
                 Ok(Wake::Notified { channel, .. }) if channel != notify::ACCESS => {}
-                Ok(_) | Err(RecvError::Lagged(_)) => cache.drop_all(),
+                Ok(_) | Err(RecvError::Lagged(_)) => {
+                    cache.drop_all();
+                    db.names.drop_all();
+                }
                 Err(RecvError::Closed) => break,
             },
             _ = write.tick() => {

@@ -4,7 +4,12 @@
 //! What a page shows is read again when its subject changed, which costs one small query a second to know, and now and
 //! then for the times in words. Only what differs from what was sent last is sent.
 
-use std::{collections::HashMap, future::Future, hash::BuildHasher, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    hash::BuildHasher,
+    time::{Duration, Instant},
+};
 
 use askama::Template;
 use axum::{body::Bytes, extract::State, response::Response};
@@ -59,9 +64,16 @@ pub async fn job(
     found("job", id, page_reads::pulse(&state.db, &scope, id).await)?;
     let pulse = {
         let (state, scope) = (state.clone(), scope.clone());
+        let mut looks = 0u32;
         move || {
             let (state, scope) = (state.clone(), scope.clone());
-            async move { Ok(format!("{:?}", page_reads::pulse(&state.db, &scope, id).await?)) }
+            looks += 1;
+            // Events are shown at once; a job that takes steps all the time is told every third look.
+            let turn = looks / 3;
+            async move {
+                let (events, wish, step) = page_reads::pulse(&state.db, &scope, id).await?;
+                Ok(format!("{events} {wish} {:?}", step.map(|_| turn)))
+            }
         }
     };
     let source = state.clone();
@@ -290,8 +302,14 @@ where
 struct Sent {
     hashes: HashMap<String, u64>,
     hasher: std::hash::RandomState,
+    /// When a large piece was last sent.
+    large: HashMap<&'static str, Instant>,
     over: bool,
 }
+
+/// Pieces of this size (plots) are sent every [`LARGE_EVERY`] at most.
+const LARGE: usize = 16 * 1024;
+const LARGE_EVERY: Duration = Duration::from_secs(6);
 
 impl Sent {
     fn is_new(&mut self, key: &str, value: &str) -> bool {
@@ -304,8 +322,17 @@ impl Sent {
         match found {
             Look::Pieces { title, pieces, last } => {
                 self.title(&title, &mut messages);
+                let now = Instant::now();
                 for (id, html) in pieces {
+                    let soon = self
+                        .large
+                        .get(id)
+                        .is_some_and(|sent| now.duration_since(*sent) < LARGE_EVERY);
+                    if soon && !last && html.len() > LARGE {
+                        continue;
+                    }
                     if self.is_new(id, &html) {
+                        self.large.insert(id, now);
                         let patch = json!({ "id": id, "html": html }).to_string();
                         messages.push(frame::of_json(None, "patch", &patch));
                     }

@@ -26,7 +26,7 @@ pub fn up(setting: &Setting, node: &str, images: &Path) -> Result<()> {
     network::node(layout, node)?;
     // Before the mounts: a folder that is replaced under a mount is gone from it.
     store::copy(images, &space.dir.join("lib/containerd"))?;
-    mounts(layout, &space)?;
+    mounts(layout, &space, Some(images))?;
     start_runtime(&space)?;
     space.start(kubelet::program(setting, node)?)?;
     space.start(kube_proxy::program(setting, node)?)
@@ -57,7 +57,7 @@ pub fn start_runtime(space: &Space) -> Result<()> {
 
 /// Programs and plug-ins have habits about where things lie. Rather than argue with each, the usual places are the node's own: visible
 /// in its mount namespace alone, and gone with it.
-pub fn mounts(layout: Layout, space: &Space) -> Result<()> {
+pub fn mounts(layout: Layout, space: &Space, images: Option<&Path>) -> Result<()> {
     let dir = space.dir.to_string_lossy().into_owned();
     for folder in [
         "run",
@@ -105,5 +105,8 @@ pub fn mounts(layout: Layout, space: &Space) -> Result<()> {
          # Mounts that a pod makes for others must reach them, and end at this namespace.
          mount --make-rshared /"
     );
+    text += &images
+        .map(|store| format!("\n{}", store::attach(store)))
+        .unwrap_or_default();
     space.script(&text).map(|_| ())
 }

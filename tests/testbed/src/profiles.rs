@@ -81,7 +81,7 @@ fn without_mpi(text: &str) -> Result<String> {
                 .to_vec();
             document["spec"]["template"]["spec"]["containers"][0]["args"] = Value::Sequence(args);
         }
-        if let Some(webhooks) = document["webhooks"].as_sequence_mut() {
+        if let Some(webhooks) = document.get_mut("webhooks").and_then(Value::as_sequence_mut) {
             webhooks.retain(|w| !w["name"].as_str().unwrap_or_default().contains("mpijob"));
         }
     }

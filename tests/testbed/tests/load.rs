@@ -21,7 +21,7 @@ fn size() -> (usize, usize, usize) {
     if std::env::var_os("TRAINYARD_TESTBED_LONG").is_some() {
         (5_000, 50_000, 2_000)
     } else {
-        (500, 5_000, 200)
+        (200, 2_000, 100)
     }
 }
 

@@ -49,5 +49,6 @@ pub async fn change_user(
     };
     let user = state.actions.update_user(asker.ask(), user, change).await?;
     state.access.drop_all();
+    state.db.names.drop_all();
     Ok(Json(user))
 }

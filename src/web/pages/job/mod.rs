@@ -7,6 +7,7 @@ use trainyard_core::model::JobId;
 pub mod history;
 pub mod load;
 pub mod measures;
+mod post_mortem;
 pub mod replicas;
 
 use super::{

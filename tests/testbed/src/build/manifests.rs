@@ -162,7 +162,11 @@ fn change_deployment(name: &str, document: &mut Value) {
         // Kueue's manifest says Always, and there is nowhere to pull from.
         container["imagePullPolicy"] = "IfNotPresent".into();
         // Two cores carry everything here; upstream's requests would leave none for the jobs under test.
-        if let Some(requests) = container["resources"]["requests"].as_mapping_mut() {
+        let resources = container.get_mut("resources");
+        if let Some(requests) = resources
+            .and_then(|r| r.get_mut("requests"))
+            .and_then(Value::as_mapping_mut)
+        {
             requests.insert("cpu".into(), "10m".into());
         }
         if name == "metrics-server" {

@@ -1,9 +1,8 @@
-//! A containerd folder in which all images are imported and unpacked, made once. A node gets it as hard links, in a second, where importing
-//! would take half a minute for every node at every start. Sharing is safe: containers write to layers of their own,
-//! and the two databases, which are written to, are copied.
+//! A containerd folder in which all images are imported and unpacked, made once. A node copies its small databases and has the layers
+//! mounted, which takes a moment, where importing would take half a minute for every node at every start.
 
 use super::images::{self, Recipe};
-use crate::command::{command, run, script};
+use crate::command::{run, script};
 use crate::error::{Doing, Result};
 use crate::layout::{Layout, cache, make_dir};
 use crate::node;
@@ -59,7 +58,7 @@ pub fn fill(recipes: &[Recipe], say: &dyn Fn(&str)) -> Result<PathBuf> {
 fn import(recipes: &[Recipe], space: &Space, work: &Path, say: &dyn Fn(&str)) -> Result<()> {
     space.await_up(Duration::from_secs(10))?;
     // The address plan is irrelevant here: this space has no network at all.
-    node::mounts(Layout::new(0), space)?;
+    node::mounts(Layout::new(0), space, None)?;
     node::start_runtime(space)?;
     for recipe in recipes {
         say(&format!("making image {}", recipe.name));
@@ -76,18 +75,32 @@ pub fn program() -> Result<PathBuf> {
     crate::program()
 }
 
-/// Gives a node the images.
+/// Where containerd keeps what makes up nearly all of its folder and is never written to again.
+const BLOBS: &str = "io.containerd.content.v1.content/blobs";
+const SNAPSHOTS: &str = "io.containerd.snapshotter.v1.overlayfs/snapshots";
+
+/// Copies what containerd writes to (its databases and small change) to a node's folder. The rest is mounted by `attach`.
 pub fn copy(store: &Path, to: &Path) -> Result<()> {
     let _ = std::fs::remove_dir_all(to);
-    make_dir(to.parent().unwrap_or(to))?;
+    make_dir(to)?;
     let (from, to) = (store.to_string_lossy(), to.to_string_lossy());
-    let linked = run(&mut command(["cp", "-al", &from, &to]));
-    if linked.is_err() {
-        // Cache and state on different file systems: a real copy then.
-        run(&mut script(&format!("rm -rf '{to}'; cp -a '{from}' '{to}'")))?;
-    }
     run(&mut script(&format!(
-        "cd '{from}'; find . -name '*.db' | while read -r f; do cp --remove-destination \"$f\" \"{to}/$f\"; done"
+        "cd '{from}'
+         tar --exclude='./{BLOBS}' --exclude='./{SNAPSHOTS}/*/fs' -cf - . | tar -C '{to}' -xf -
+         mkdir -p '{to}/{BLOBS}'
+         for fs in {SNAPSHOTS}/*/fs; do mkdir -p \"{to}/$fs\"; done"
     )))
-    .map(|_| ())
+    .map(drop)
+}
+
+/// Shell lines for a space that show the rest where containerd expects it. Read-only, so that nothing that goes on in a node can change
+/// what others and later ones use.
+pub fn attach(store: &Path) -> String {
+    let from = store.to_string_lossy();
+    format!(
+        "for part in {BLOBS} $(cd '{from}' && echo {SNAPSHOTS}/*/fs); do
+           mount --bind \"{from}/$part\" \"/var/lib/containerd/$part\"
+           mount -o remount,bind,ro \"/var/lib/containerd/$part\"
+         done\n"
+    )
 }

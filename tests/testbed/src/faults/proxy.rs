@@ -2,8 +2,8 @@
 //! It listens on loopback without TLS. Requests that carry a token pass it on; others are made as an administrator.
 
 use crate::certs;
-use crate::cluster::{Testbed, client_of};
-use crate::error::{Doing, Result};
+use crate::cluster::{Testbed, config_of};
+use crate::error::{Doing, Result, refused};
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -82,14 +82,12 @@ impl FaultProxy {
             .await
             .doing("cannot listen for a proxy")?;
         let url = format!("http://{}", listener.local_addr().doing("cannot tell a port")?);
-        let plain = client_of(&certs::kubeconfig_with_token(
-            testbed.layout,
-            &testbed.layout.api_url(),
-            "",
-        )?)
-        .await?;
+        let layout = testbed.layout;
+        let admin = certs::kubeconfig(layout, "admin", &layout.api_url())?;
+        let plain = certs::kubeconfig_with_token(layout, &layout.api_url(), "")?;
+        let (admin, plain) = (once(&admin).await?, once(&plain).await?);
         let inner = Arc::new(Inner {
-            admin: testbed.client().await?,
+            admin,
             plain,
             rules: Mutex::default(),
             log: Mutex::default(),
@@ -112,16 +110,29 @@ impl FaultProxy {
         lock(&self.inner.log).clone()
     }
 
-    /// A kube client that goes through here.
+    /// A kube client that goes through here and meets each fault itself.
     pub fn client(&self) -> Result<Client> {
-        let mut config = kube::Config::new(
-            self.url
-                .parse()
-                .map_err(|e| crate::error::refused("a proxy's address")(&e))?,
-        );
+        self.client_with(false)
+    }
+
+    /// The same as kube makes it by default: it tries again by itself after 429, 503 and 504, whatever the verb.
+    pub fn retrying_client(&self) -> Result<Client> {
+        self.client_with(true)
+    }
+
+    fn client_with(&self, retry: bool) -> Result<Client> {
+        let mut config = kube::Config::new(self.url.parse().map_err(|e| refused("a proxy's address")(&e))?);
         config.proxy_url = None;
+        config.default_retry = retry;
         Client::try_from(config).doing("cannot make a client")
     }
+}
+
+/// A client that asks once: a request that comes through twice would be the proxy's doing.
+async fn once(kubeconfig: &str) -> Result<Client> {
+    let mut config = config_of(kubeconfig).await?;
+    config.default_retry = false;
+    Client::try_from(config).doing("cannot make a client")
 }
 
 impl Drop for FaultProxy {

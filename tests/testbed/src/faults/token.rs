@@ -11,8 +11,11 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::json;
 use std::time::Duration;
 
-/// A token of a service account that is good for `life` from now. The API server remembers a good token for ten seconds, so it may be taken
-/// that much longer.
+/// The API server takes a token that long after its end, to forgive clocks that go wrong.
+const LEEWAY: i64 = 60;
+
+/// A token of a service account that is refused after `life`. The API server remembers a good answer for ten seconds, so it may
+/// be that much later.
 pub async fn expiring(
     testbed: &Testbed,
     client: &Client,
@@ -31,7 +34,7 @@ pub async fn expiring(
     let now = chrono::Utc::now().timestamp();
     let claims = json!({
         "aud": [ISSUER], "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{account}"),
-        "iat": now, "nbf": now, "exp": now + life.as_secs() as i64,
+        "iat": now - 2 * LEEWAY, "nbf": now - 2 * LEEWAY, "exp": now - LEEWAY + life.as_secs() as i64,
         "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": account, "uid": uid}},
     });
     let encode = |value: &serde_json::Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());

@@ -2,6 +2,7 @@
 
 use super::nodes::{self, TEMPLATES, WRITERS};
 use crate::error::{Doing, Error, Result};
+use crate::layout::Layout;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -24,9 +25,9 @@ pub struct Filled {
     pub statuses: Duration,
 }
 
-pub async fn fill(client: &Client, node_count: usize, pod_count: usize) -> Result<Filled> {
+pub async fn fill(client: &Client, layout: Layout, node_count: usize, pod_count: usize) -> Result<Filled> {
     let started = Instant::now();
-    nodes::create(client, node_count).await?;
+    nodes::create(client, layout, node_count).await?;
     let nodes = started.elapsed();
     for index in 0..NAMESPACES {
         make_namespace(client, &namespace(index)).await?;

@@ -2,6 +2,7 @@
 
 use crate::components::kwok::{ANNOTATION, TAINT};
 use crate::error::{Doing, Error, Result};
+use crate::layout::Layout;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
@@ -65,10 +66,10 @@ pub fn template(index: usize) -> &'static Template {
 }
 
 /// Creates nodes `fake-00000` up to `count`, which are Ready at once.
-pub async fn create(client: &Client, count: usize) -> Result<()> {
+pub async fn create(client: &Client, layout: Layout, count: usize) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     // Their logs come from KWOK's server, whose address every fake node shares.
-    let address = kwok_address(client).await?;
+    let address = layout.control_ip();
     let nodes = (0..count)
         .map(|index| serde_json::from_value(node(index, &address)).map_err(|e| Error::Refused(e.to_string())));
     stream::iter(nodes)
@@ -87,22 +88,6 @@ pub async fn create(client: &Client, count: usize) -> Result<()> {
         .try_collect::<Vec<_>>()
         .await
         .map(drop)
-}
-
-/// KWOK runs beside the API server, which advertises its address.
-async fn kwok_address(client: &Client) -> Result<String> {
-    use k8s_openapi::api::discovery::v1::EndpointSlice;
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
-    let slice = slices
-        .get("kubernetes")
-        .await
-        .doing("cannot find the API server's address")?;
-    Ok(slice
-        .endpoints
-        .first()
-        .and_then(|e| e.addresses.first())
-        .cloned()
-        .unwrap_or_default())
 }
 
 fn node(index: usize, address: &str) -> Value {

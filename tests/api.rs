@@ -1,0 +1,22 @@
+//! Stories through the real router on a real Postgres: what people and programs ask, and what they are told.
+
+mod support;
+
+#[path = "api/access.rs"]
+mod access;
+#[path = "api/creates.rs"]
+mod creates;
+#[path = "api/jobs.rs"]
+mod jobs;
+#[path = "api/manners.rs"]
+mod manners;
+#[path = "api/openapi.rs"]
+mod openapi;
+#[path = "api/people.rs"]
+mod people;
+#[path = "api/reports.rs"]
+mod reports;
+#[path = "api/world.rs"]
+mod world;
+#[path = "api/world_parts.rs"]
+mod world_parts;

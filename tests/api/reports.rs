@@ -1,0 +1,221 @@
+//! What a job's own processes report, and what is followed live.
+
+use futures::StreamExt;
+use secrecy::ExposeSecret;
+use serde_json::json;
+use trainyard::actions::tokens::issue_job_token;
+use trainyard_core::model::JobId;
+
+use crate::{
+    world::{Person, World, hello, raw},
+    world_parts::{attempt, cluster, grant, node},
+};
+
+async fn running(world: &World, name: &str) -> (String, Person) {
+    let earth = cluster(world, &format!("earth-{name}")).await;
+    grant(world, &earth, &world.team).await;
+    let machine = node(world, &earth, "machine").await;
+    let job = world.submit(&world.admin, hello(name)).await;
+    let id = job["id"].as_str().unwrap().to_owned();
+    attempt(world, &id, &earth, &machine).await;
+    let token = issue_job_token(&world.state.actions.keys.ring(), id.parse::<JobId>().unwrap()).unwrap();
+    let own = Person {
+        user: world.admin.user,
+        token: token.expose_secret().to_owned(),
+    };
+    (id, own)
+}
+
+#[tokio::test]
+async fn a_jobs_own_token_reports_about_it_and_does_nothing_else() {
+    let world = World::new().await;
+    let (id, own) = running(&world, "one").await;
+    let (other, _) = running(&world, "two").await;
+    let path = format!("/api/v1/jobs/{id}");
+    let checkpoint = json!({ "step": 120, "path": "/checkpoints/120" });
+    let post = |path: &str, body: &serde_json::Value| world.post(path).by(&own).json(body.clone()).send();
+    post(&format!("{path}/checkpoints"), &checkpoint).await.expect(201);
+    post(&format!("{path}/checkpoints"), &checkpoint).await.expect(201);
+    assert_eq!(
+        world.count("select count(*) from checkpoints").await,
+        1,
+        "reported twice, recorded once"
+    );
+    let points = json!({ "replica": { "role": "worker", "index": 0 }, "points": [
+        { "series": "loss", "value": 0.5, "step": 1 }, { "series": "loss", "value": 0.25, "step": 2 }
+    ] });
+    assert_eq!(
+        post(&format!("{path}/metrics"), &points).await.expect(201).json()["stored"],
+        2
+    );
+
+    let read = world
+        .get(&format!("{path}/metrics?series=loss"))
+        .by(&world.admin)
+        .send()
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(
+        (&read["items"][0]["values"], &read["items"][0]["steps"]),
+        (&json!([0.5, 0.25]), &json!([1, 2]))
+    );
+    let csv = world
+        .get(&format!("{path}/metrics"))
+        .by(&world.admin)
+        .header("accept", "text/csv")
+        .send()
+        .await;
+    assert_eq!(csv.expect(200).text.lines().count(), 3);
+    assert_eq!(world.get(&path).by(&world.admin).send().await.json()["step"], 2);
+
+    post(&format!("/api/v1/jobs/{other}/checkpoints"), &checkpoint)
+        .await
+        .expect(403);
+    post(&format!("{path}/cancel"), &json!({})).await.expect(403);
+    world.get(&path).by(&own).send().await.expect(403);
+    let wrong = Person {
+        token: format!("{}x", own.token),
+        ..own.clone()
+    };
+    world
+        .post(&format!("{path}/checkpoints"))
+        .by(&wrong)
+        .json(checkpoint.clone())
+        .send()
+        .await
+        .expect(401);
+
+    world
+        .run(&format!(
+            "update jobs set phase = 'failed', ended_at = now() where id = '{}'",
+            raw(&id)
+        ))
+        .await;
+    world.state.actions.db.ping().await.unwrap();
+    let late = world
+        .post(&format!("{path}/checkpoints"))
+        .by(&world.admin)
+        .json(checkpoint)
+        .send()
+        .await;
+    assert_eq!(late.expect(409).code(), "job_ended");
+}
+
+#[tokio::test]
+async fn points_that_are_no_numbers_are_refused_by_path() {
+    let world = World::new().await;
+    let (id, own) = running(&world, "one").await;
+    let path = format!("/api/v1/jobs/{id}/metrics");
+    let send = |body: serde_json::Value| world.post(&path).by(&own).json(body).send();
+    let answer = send(json!({ "points": [{ "series": "", "value": 1.0 }, { "series": "x", "value": 1, "step": -1 }] }));
+    let problem = answer.await.expect(422).json();
+    let paths: Vec<&str> = (problem["errors"].as_array().unwrap().iter())
+        .map(|e| e["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["points[0].series", "points[1].step"]);
+    send(json!({ "points": [] })).await.expect(422);
+    let answer = send(json!({ "points": [{ "series": "x", "value": "high" }] }))
+        .await
+        .expect(422);
+    assert_eq!(answer.json()["errors"][0]["path"], "points[0].value");
+}
+
+#[tokio::test]
+async fn events_are_followed_from_any_number_on() {
+    let world = World::new().await;
+    let job = world.submit(&world.admin, hello("followed")).await;
+    let path = format!("/api/v1/jobs/{}", job["id"].as_str().unwrap());
+    let live = world
+        .get(&format!("{path}/events"))
+        .by(&world.admin)
+        .header("accept", "text/event-stream");
+    let mut live = live.stream().await;
+    let mut text = String::new();
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut asked = false;
+    while !text.contains("id: 2\n") {
+        let chunk = tokio::time::timeout_at(deadline, live.next())
+            .await
+            .expect("events come")
+            .unwrap()
+            .unwrap();
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+        if text.contains("id: 1\n") && !asked {
+            asked = true;
+            world
+                .post(&format!("{path}/suspend"))
+                .by(&world.admin)
+                .send()
+                .await
+                .expect(202);
+        }
+    }
+    assert_eq!(text.matches("event: event").count(), 2, "{text}");
+
+    let page = world
+        .get(&format!("{path}/events?limit=1"))
+        .by(&world.admin)
+        .send()
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(
+        (&page["items"][0]["seq"], &page["items"][0]["kind"]),
+        (&json!(2), &json!("job.wanted"))
+    );
+    let next = page["next"].as_str().unwrap();
+    let page = world
+        .get(&format!("{path}/events?limit=1&cursor={next}"))
+        .by(&world.admin)
+        .send()
+        .await
+        .json();
+    assert_eq!(page["items"][0]["kind"], "job.created");
+    let resumed = world.get(&format!("{path}/events")).by(&world.admin);
+    let mut resumed = resumed
+        .header("accept", "text/event-stream")
+        .header("last-event-id", "1")
+        .stream()
+        .await;
+    let mut text = String::new();
+    while !text.contains("id: 2\n") {
+        let chunk = tokio::time::timeout_at(deadline, resumed.next())
+            .await
+            .expect("events come")
+            .unwrap()
+            .unwrap();
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    assert!(!text.contains("id: 1\n"), "{text}");
+}
+
+#[tokio::test]
+async fn logs_of_a_job_without_output_are_empty_and_wrong_questions_are_named() {
+    let world = World::new().await;
+    let job = world.submit(&world.admin, hello("silent")).await;
+    let path = format!("/api/v1/jobs/{}/logs", job["id"].as_str().unwrap());
+    let read = async |path: String| world.get(&path).by(&world.admin).send().await;
+    let page = read(path.clone()).await.expect(200).json();
+    assert_eq!((&page["items"], &page["more"]), (&json!([]), &json!(false)));
+    assert_eq!(
+        read(format!("{path}/streams")).await.expect(200).json()["items"],
+        json!([])
+    );
+    assert_eq!(
+        read(format!("{path}/search?pattern=nan")).await.expect(200).json()["groups"],
+        json!([])
+    );
+    assert_eq!(read(format!("{path}/download")).await.expect(200).text, "");
+    for (query, wrong) in [
+        ("?tail=5&line=3", "tail"),
+        ("?line=3", "line"),
+        ("?limit=0", "limit"),
+        ("/search?pattern=(&regex=true", "pattern"),
+        ("/search", "pattern"),
+    ] {
+        let answer = read(format!("{path}{query}")).await;
+        assert!(answer.status.is_client_error(), "{query}: {}", answer.text);
+        assert_eq!(answer.json()["errors"][0]["path"], wrong, "{query}");
+    }
+}
