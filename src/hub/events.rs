@@ -1,7 +1,7 @@
 //! Following events: of one subject by number, or the feed of all by place. Events are few, so nobody misses any: a
 //! slow reader reads from the log what it did not take in time.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -168,7 +168,13 @@ async fn read(
     ready: watch::Sender<bool>,
 ) {
     let mut reached = None;
+    let mut listened = Instant::now();
     loop {
+        if sender.receiver_count() > 0 {
+            listened = Instant::now();
+        } else if listened.elapsed() > LOOK && leave(&inner.events, &source) {
+            return;
+        }
         match look(&inner.db, source, &mut reached, &sender).await {
             Ok(true) => continue,
             Ok(false) => {
@@ -179,11 +185,7 @@ async fn read(
         tokio::select! {
             () = inner.stop.cancelled() => return,
             () = wake.notified() => {}
-            () = tokio::time::sleep(LOOK) => {
-                if leave(&inner.events, &source) {
-                    return;
-                }
-            }
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }
@@ -238,7 +240,11 @@ impl Follower {
         let mut behind = true;
         loop {
             if behind {
-                if !subscription.is_ready().await {
+                let ready = tokio::select! {
+                    ready = subscription.is_ready() => ready,
+                    () = self.sender.closed() => return,
+                };
+                if !ready {
                     subscription = subscribe(&self.inner, self.source);
                     continue;
                 }

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
     sync::Arc,
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -98,7 +99,13 @@ pub(super) async fn run(
         position: Position::start(),
         begun: false,
     };
+    let mut listened = Instant::now();
     loop {
+        if live.sender.receiver_count() > 0 {
+            listened = Instant::now();
+        } else if listened.elapsed() > LOOK && leave(&inner.logs, &job) {
+            return;
+        }
         let news = match live.look().await {
             Ok(news) => {
                 ready.send_replace(true);
@@ -120,11 +127,7 @@ pub(super) async fn run(
         tokio::select! {
             () = inner.stop.cancelled() => return,
             () = wake.notified() => {}
-            () = tokio::time::sleep(LOOK) => {
-                if leave(&inner.logs, &job) {
-                    return;
-                }
-            }
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }
@@ -187,6 +190,12 @@ impl Live {
             self.see(row);
         }
         self.reach_seen();
+        let rows: Vec<StreamRow> = self
+            .streams
+            .values()
+            .map(|stream| StreamRow::clone(&stream.row))
+            .collect();
+        self.position.finish_ended(&rows);
     }
 
     fn see(&mut self, row: &StreamRow) {

@@ -136,7 +136,11 @@ impl Follower {
         loop {
             if behind {
                 // Only from now on does the live reader miss nothing; what was stored before is read from the store.
-                if !subscription.is_ready().await {
+                let ready = tokio::select! {
+                    ready = subscription.is_ready() => ready,
+                    () = self.sender.closed() => return Err(Gone::Client),
+                };
+                if !ready {
                     subscription = subscribe(&self.inner, self.key);
                     continue;
                 }
@@ -248,6 +252,7 @@ impl Follower {
                 self.position.reach(row.attempt, Place::after(at.timestamp_millis()));
             }
         }
+        self.position.finish_ended(&all);
         if !data.is_empty() {
             self.send_lines(&data).await?;
         }

@@ -5,6 +5,8 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
+use futures::StreamExt;
+
 use super::{
     LogsError,
     position::{Place, Position},
@@ -50,6 +52,7 @@ impl Run {
 pub struct Merged {
     db: Db,
     begin: Begin,
+    until: i64,
     /// (place among the streams given, row), the attempts in order.
     waiting: VecDeque<(usize, StreamRow)>,
     open: Vec<(usize, StreamReader)>,
@@ -92,11 +95,18 @@ impl Merged {
         Self {
             db: db.clone(),
             begin,
+            until: i64::MAX,
             waiting: waiting.into(),
             open: Vec::new(),
             heads: BinaryHeap::new(),
             unfinished: VecDeque::new(),
         }
+    }
+
+    /// Leaves out what ended at this time (ms) or later.
+    pub fn until(mut self, at: i64) -> Self {
+        self.until = at;
+        self
     }
 
     /// The next run in order. After the last one of an attempt come its unfinished lines.
@@ -109,7 +119,7 @@ impl Merged {
             }
             let open = std::mem::take(&mut self.open);
             self.unfinished.extend(open.iter().filter_map(|(stream, reader)| {
-                let run = reader.unfinished()?;
+                let run = reader.unfinished().filter(|run| run.at < self.until)?;
                 Some(Placed { stream: *stream, run })
             }));
             if let Some(placed) = self.unfinished.pop_front() {
@@ -132,7 +142,8 @@ impl Merged {
             .take_while(|(_, row)| row.attempt == attempt)
             .count();
         let budget = (BUDGET / count).clamp(SMALLEST, LARGEST);
-        for (stream, row) in self.waiting.drain(..count).collect::<Vec<_>>() {
+        let mut opening = Vec::new();
+        for (stream, row) in self.waiting.drain(..count) {
             let from = match &self.begin {
                 Begin::From(from) => *from,
                 Begin::Position(position) => match position.of(attempt) {
@@ -140,24 +151,45 @@ impl Merged {
                     None => continue,
                 },
             };
-            if is_behind(&row, from) {
-                continue;
+            if !is_behind(&row, from) {
+                opening.push(open(self.db.clone(), stream, row, from, budget));
             }
-            let reader = StreamReader::open(&self.db, row, from, budget).await?;
+        }
+        // Several at once: a job of a thousand streams would otherwise wait for a thousand answers in turn.
+        let mut opening = futures::stream::iter(opening).buffered(8);
+        while let Some(opened) = opening.next().await {
+            let (stream, reader, run) = opened?;
             self.open.push((stream, reader));
-            self.advance(self.open.len() - 1).await?;
+            self.push(self.open.len() - 1, run);
         }
         Ok(())
     }
 
     async fn advance(&mut self, reader: usize) -> Result<(), LogsError> {
-        let source = &mut self.open[reader].1;
-        if let Some(run) = source.next().await? {
-            let place = run.place(source.row());
-            self.heads.push(Reverse(Head { place, reader, run }));
-        }
+        let run = self.open[reader].1.next().await?;
+        self.push(reader, run);
         Ok(())
     }
+
+    fn push(&mut self, reader: usize, run: Option<Run>) {
+        // Times do not go back within a stream, so one that is too late ends it.
+        if let Some(run) = run.filter(|run| run.at < self.until) {
+            let place = run.place(self.open[reader].1.row());
+            self.heads.push(Reverse(Head { place, reader, run }));
+        }
+    }
+}
+
+async fn open(
+    db: Db,
+    stream: usize,
+    row: StreamRow,
+    from: From,
+    budget: usize,
+) -> Result<(usize, StreamReader, Option<Run>), LogsError> {
+    let mut reader = StreamReader::open(&db, row, from, budget).await?;
+    let run = reader.next().await?;
+    Ok((stream, reader, run))
 }
 
 /// Nothing of the stream can be wanted: it got nothing since. Spares a query per silent stream. An unfinished line

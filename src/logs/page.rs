@@ -78,16 +78,12 @@ pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page,
         };
     }
     let mut position = before(streams, &query.begin);
-    let mut merged = Merged::new(db, streams, query.begin.clone());
+    let mut merged = Merged::new(db, streams, query.begin.clone()).until(query.until.unwrap_or(i64::MAX));
     let mut runs = Vec::new();
     let (mut lines, mut bytes) = (0, 0);
     while let Some(Placed { stream, run }) = merged.next().await? {
         let row = &streams[stream];
         let partial = matches!(run.body, RunBody::Unfinished { .. });
-        // Lines come in the order of their times, so what follows is as late.
-        if query.until.is_some_and(|until| run.at >= until) {
-            break;
-        }
         if lines >= query.lines || bytes >= query.bytes {
             return Ok(Page {
                 runs,

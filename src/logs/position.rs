@@ -10,6 +10,7 @@ use trainyard_core::model::StreamId;
 use uuid::Uuid;
 
 use super::LogsError;
+use crate::db::logs::StreamRow;
 
 /// A line's place within an attempt: the flush in which it ended, then its stream, then where it ends; a gap comes
 /// behind the line that ends where it stands. What follows is greater.
@@ -80,6 +81,20 @@ impl Position {
         self.finish_below(other.first);
         for (attempt, place) in &other.places {
             self.reach(*attempt, *place);
+        }
+    }
+
+    /// After everything stored was read: attempts of which every stream ended, and after which another began, need no
+    /// place any more, which keeps the position of a job that was retried a hundred times short.
+    pub fn finish_ended(&mut self, streams: &[StreamRow]) {
+        let open = streams
+            .iter()
+            .filter(|row| row.ended_at.is_none())
+            .map(|row| row.attempt)
+            .min();
+        let newest = streams.iter().map(|row| row.attempt).max();
+        if let Some(first) = open.or(newest) {
+            self.finish_below(first);
         }
     }
 
