@@ -101,7 +101,7 @@ fn reaches(caller: &Caller, role: TeamRole) -> bool {
 
 /// Whether the route takes what is sent and offers what is accepted.
 fn speak(route: &Route, headers: &HeaderMap) -> Result<(), Error> {
-    if !route.consumes.is_empty() && has_body(headers) {
+    if !route.consumes.is_empty() && (has_body(headers) || headers.contains_key(header::CONTENT_TYPE)) {
         let sent = media_type(headers);
         let taken = (sent.as_deref()).is_some_and(|sent| route.consumes.iter().any(|known| known == sent));
         if !taken {
