@@ -139,3 +139,5 @@ for (const grid of document.querySelectorAll("[data-cells]")) {
     cells[at].tabIndex = -1; next.tabIndex = 0; next.focus();
   });
 }
+// The end of what a failed rank printed says most.
+for (const out of document.querySelectorAll("#post-mortem pre.out")) out.scrollTop = out.scrollHeight;

@@ -236,22 +236,32 @@
   }
   const rowAt = (row) => row?.dataset.at ?? row?.querySelector("time")?.dateTime;
 
-  // Lines of one moment may be many, and a page ends at a moment: ask for more until something is new.
+  // A page of lines ends at a moment, and a moment may hold many lines of which some are on the page: what is new
+  // stands before the first row (or behind the last one), and more is asked for until that row is met.
+  const FEW_THEN_MANY = [PAGE, 20 * PAGE];
+  const keyOf = (line) => (line.kind === "gap" ? `gap.${line.role}-${line.index}.${line.stream}.${line.offset}` : anchor(line));
+  const keyOfRow = (row) => row.id || row.dataset.key;
+  async function beyond(row, ask, beside, side) {
+    const at = rowAt(row);
+    for (const count of FEW_THEN_MANY) {
+      const lines = await get(ask(at, count));
+      const met = lines.findIndex((line) => keyOf(line) === keyOfRow(row));
+      const fresh = met >= 0 ? side(lines, met) : lines.filter((line) => beside(line.at, at));
+      if (fresh.length || lines.length < count) return { fresh, all: lines.length < count };
+    }
+    // One moment holds more lines than are read at once: the rest of it is left out, and said so.
+    const lines = await get(ask(at, PAGE, true));
+    const gap = { kind: "gap", role: "", index: 0, stream: "", offset: at, at, text: "More lines were stored in this moment than are shown here; choose one replica to read all of its lines." };
+    return { fresh: beside("0", "1") ? [...lines, gap] : [gap, ...lines], all: lines.length < PAGE };
+  }
   async function older() {
     const first = rows()[0];
-    const at = rowAt(first);
-    if (busy || atTop || !at) return;
+    if (busy || atTop || !rowAt(first)) return;
     busy = true;
     try {
-      const until = Date.parse(at);
-      let fresh = [];
-      for (const tail of [PAGE, 10 * PAGE]) {
-        const lines = await get({ tail, until: new Date(until + 1).toISOString() });
-        const end = lines.findIndex((line) => known(line));
-        fresh = end < 0 ? lines : lines.slice(0, end);
-        if (fresh.length) break;
-        if (lines.length < tail) { atTop = true; break; }
-      }
+      const ask = (at, count, strictly) => ({ tail: count, limit: count, until: new Date(Date.parse(at) + (strictly ? 0 : 1)).toISOString() });
+      const { fresh, all } = await beyond(first, ask, (line, at) => line < at, (lines, met) => lines.slice(0, met));
+      atTop = all && !fresh.length;
       const batch = document.createDocumentFragment();
       for (const line of fresh.slice(-KEEP / 2)) batch.append(draw(line));
       const before = box.scrollHeight;
@@ -265,18 +275,15 @@
     busy = false;
   }
   async function newer() {
-    const at = rowAt(box.lastElementChild);
-    if (busy || !detached || !at) return;
+    const last = box.lastElementChild;
+    if (busy || !detached || !rowAt(last)) return;
     busy = true;
     try {
-      let fresh = [];
-      for (const limit of [PAGE, 10 * PAGE]) {
-        const lines = await get({ since: at, limit });
-        fresh = lines.filter((line) => !known(line));
-        if (lines.length < limit) detached = false;
-        if (fresh.length || !detached) break;
-      }
-      append(fresh);
+      const ask = (at, count, strictly) => ({ limit: count, since: new Date(Date.parse(at) + (strictly ? 1 : 0)).toISOString() });
+      const { fresh, all } = await beyond(last, ask, (line, at) => line > at, (lines, met) => lines.slice(met + 1));
+      const next = fresh.slice(0, KEEP / 2);
+      if (all && next.length === fresh.length) detached = false;
+      append(next);
       trimTop();
       markSoon();
     } catch (error) { tell(`Newer lines can't be read: ${error.message}`); }
@@ -288,7 +295,7 @@
     pill.hidden = true;
     if (detached) {
       try {
-        const lines = await get({ tail: PAGE });
+        const lines = await get({ tail: PAGE, limit: PAGE });
         box.replaceChildren();
         detached = false;
         atTop = false;

@@ -98,7 +98,8 @@ impl Problem {
             words.push_str(&printable(&line));
             words.push('\n');
         };
-        if let Some(detail) = &self.detail {
+        // The faults say the same with their places.
+        if let Some(detail) = self.detail.as_ref().filter(|_| self.errors.is_empty()) {
             add(detail.clone());
         }
         for fault in &self.errors {
@@ -115,7 +116,11 @@ impl Problem {
             }
             add(line);
         }
-        if let Some(hint) = &self.hint {
+        if let Some(hint) = self
+            .hint
+            .as_ref()
+            .filter(|_| self.errors.is_empty() && self.status != 401)
+        {
             add(hint.clone());
         }
         if self.status == 401 {

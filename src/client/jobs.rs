@@ -299,12 +299,15 @@ pub async fn why(server: &Server, args: &JobArgs, output: Output) -> Result<Done
                 part("message")
             );
             for number in reason["numbers"].as_array().into_iter().flatten() {
-                text += &format!(
-                    "  {}: {} {}\n",
-                    number["name"].as_str().unwrap_or_default(),
-                    number["value"],
-                    number["unit"].as_str().unwrap_or_default()
-                );
+                let name = number["name"].as_str().unwrap_or_default();
+                let value = number["value"].as_u64().unwrap_or_default();
+                let shown = match number["unit"].as_str().unwrap_or_default() {
+                    "cores/1000" => words::cores(value),
+                    "bytes" => words::bytes(value),
+                    unit if unit == name => words::count(value),
+                    unit => format!("{} {unit}", words::count(value)),
+                };
+                text += &format!("  {}: {shown}\n", printable(name));
             }
             if !part("next").is_empty() {
                 text += &format!("  Next: {}\n", part("next"));

@@ -67,7 +67,6 @@ pub async fn run(server: &Server, args: SecretArgs, output: Output) -> Result<Do
             let now = Utc::now();
             let mut table = Table::new(&[
                 ("NAME", Align::Left),
-                ("TEAM", Align::Left),
                 ("KEYS", Align::Left),
                 ("VERSION", Align::Right),
                 ("STORED", Align::Left),
@@ -82,11 +81,6 @@ pub async fn run(server: &Server, args: SecretArgs, output: Output) -> Result<Do
                 let at: Option<DateTime<Utc>> = secret["created_at"].as_str().and_then(|at| at.parse().ok());
                 table.row([
                     secret["name"].as_str().unwrap_or_default().to_owned(),
-                    secret["team"]["name"]
-                        .as_str()
-                        .or(secret["team"].as_str())
-                        .unwrap_or_default()
-                        .to_owned(),
                     keys.join(", "),
                     secret["version"].to_string(),
                     at.map(|at| words::relative(at, now)).unwrap_or_default(),

@@ -15,8 +15,9 @@ pub struct Browser {
 
 impl Browser {
     pub async fn start() -> Self {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
+        // Both die with the test, even if it is killed: the driver by the kernel's word, the browser when its pipe closes.
+        let mut driver = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "chromedriver", "--port=0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -34,6 +35,7 @@ impl Browser {
         let base = format!("http://127.0.0.1:{port}/session");
         let arguments = [
             "--headless=new",
+            "--remote-debugging-pipe",
             "--no-sandbox",
             "--disable-gpu",
             "--disable-quic",
