@@ -51,6 +51,10 @@ pub struct ServerArgs {
     #[arg(long, env = "TRAINYARD_DATABASE_CONNECTIONS", value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub database_connections: u32,
+    /// Requests of one caller that are answered per second; twice as many at once after a pause
+    #[arg(long, env = "TRAINYARD_REQUEST_RATE", value_name = "N", default_value_t = 2000,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub request_rate: u32,
     /// What is logged: a level, or levels per module as in "info,sqlx=warn,trainyard::worker=debug"
     #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info,sqlx=warn")]
     pub log: String,
@@ -179,6 +183,8 @@ pub struct Config {
     pub data: PathBuf,
     pub database: Database,
     pub database_connections: u32,
+    /// Per caller and second.
+    pub request_rate: u32,
     pub listen: SocketAddr,
     pub metrics_listen: SocketAddr,
     /// Without a slash at its end.
@@ -227,6 +233,7 @@ impl ServerArgs {
             root: environment.root,
             database,
             database_connections: self.database_connections,
+            request_rate: self.request_rate,
             listen: self.listen,
             metrics_listen: self.metrics_listen,
             public_url: public_url(self.public_url.as_deref(), self.listen)?,

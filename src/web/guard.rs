@@ -128,7 +128,10 @@ fn has_body(headers: &HeaderMap) -> bool {
     let length = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok());
-    length.is_some_and(|length| length != "0") || headers.contains_key(header::TRANSFER_ENCODING)
+    match length {
+        Some(length) => length != "0",
+        None => headers.contains_key(header::TRANSFER_ENCODING) || headers.contains_key(header::CONTENT_TYPE),
+    }
 }
 
 fn accepts(accept: &str, offered: &[String]) -> bool {

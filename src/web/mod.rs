@@ -44,7 +44,7 @@ pub use routes::{Access, Load, Route, Routes, Table};
 pub struct Settings {
     /// Where browsers find us; `https` makes cookies secure.
     pub public_url: String,
-    /// Requests of one caller per second, and how many at once after a pause. The benchmark raises it.
+    /// Requests of one caller per second, and how many at once after a pause.
     pub rate: rate::Limit,
     /// Sign-in attempts of one address.
     pub sign_in_rate: rate::Limit,
@@ -59,8 +59,8 @@ impl Default for Settings {
         Self {
             public_url: "http://127.0.0.1:7420".into(),
             rate: rate::Limit {
-                per_second: 5_000.0,
-                burst: 10_000.0,
+                per_second: 2_000.0,
+                burst: 4_000.0,
             },
             sign_in_rate: rate::Limit {
                 per_second: 0.2,
@@ -78,8 +78,13 @@ impl Default for Settings {
 
 impl From<&Config> for Settings {
     fn from(config: &Config) -> Self {
+        let per_second = f64::from(config.request_rate);
         Self {
             public_url: config.public_url.clone(),
+            rate: rate::Limit {
+                per_second,
+                burst: 2.0 * per_second,
+            },
             ..Self::default()
         }
     }

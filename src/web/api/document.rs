@@ -11,6 +11,7 @@ use utoipa::{
 };
 
 use super::super::{Access, Table, error::Problem};
+use super::nodes::list::NodePhase;
 use crate::actions::FieldFault;
 
 #[derive(OpenApi)]
@@ -21,6 +22,8 @@ use crate::actions::FieldFault;
             the world match. Problems are `application/problem+json` (RFC 9457) with a stable `code`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
+    // Words that only parameters use.
+    components(schemas(NodePhase)),
     tags(
         (name = "jobs", description = "What people ask to train"),
         (name = "attempts", description = "Submissions of a job, with replicas and incarnations"),

@@ -5,6 +5,7 @@ use axum::{
     extract::{Request, State},
     http::StatusCode,
 };
+use tokio::sync::Semaphore;
 use trainyard_core::model::TeamRole;
 
 use super::super::{
@@ -16,6 +17,9 @@ use super::super::{
     secrets::OfTeam,
 };
 use crate::{actions::code::MAX_BYTES, db::code_uploads::CodeArchive};
+
+/// Archives are held in memory while they are read, so only so many at once.
+static UPLOADS: Semaphore = Semaphore::const_new(4);
 
 /// Uploads code as a tar archive, at most 32 MiB. Documents name it by its digest: `code: { upload: "sha256:..." }`.
 /// The same bytes again are stored once.
@@ -39,6 +43,11 @@ pub async fn upload_code(
     let team = lookup::team_or_only(&state, &asker, params.team.as_deref(), TeamRole::Member).await?;
     // Whether the caller may is asked before 32 MiB are read.
     state.actions.may_in(asker.ask(), team, TeamRole::Member).await?;
+    let _place = UPLOADS.try_acquire().map_err(|_| {
+        Error::new(Code::Overloaded, "Several uploads are under way already")
+            .hint("try again after the time in Retry-After")
+            .retry_after(5)
+    })?;
     let body = axum::body::to_bytes(request.into_body(), MAX_BYTES)
         .await
         .map_err(|_| {

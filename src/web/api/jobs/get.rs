@@ -33,7 +33,7 @@ pub async fn get_job(
     let detail = super::found(job, jobs_read::get(&state.db, &asker.scope(), job).await)?;
     let etag = detail.job.etag();
     if super::has_already(&headers, &etag) {
-        return Ok(super::tagged(StatusCode::NOT_MODIFIED, &etag, axum::Json(())));
+        return Ok(super::not_modified(&etag));
     }
     Ok(super::with_etag(StatusCode::OK, detail))
 }

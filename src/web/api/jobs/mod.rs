@@ -70,6 +70,15 @@ fn tagged<T: Serialize>(status: StatusCode, etag: &str, body: Json<T>) -> Respon
     response
 }
 
+/// 304 has the version and no body.
+fn not_modified(etag: &str) -> Response {
+    let mut response = StatusCode::NOT_MODIFIED.into_response();
+    if let Ok(etag) = HeaderValue::from_str(etag) {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
+}
+
 /// The client has this version already.
 fn has_already(headers: &HeaderMap, etag: &str) -> bool {
     let sent = headers
