@@ -5,6 +5,7 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 #[path = "../tests/logs/world.rs"]
+#[expect(dead_code, reason = "the tests use more of it")]
 mod world;
 
 use std::{

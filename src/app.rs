@@ -122,6 +122,11 @@ pub async fn work(config: Config) -> Result<(), AppError> {
 }
 
 async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
+    #[cfg(debug_assertions)]
+    if config.unsafe_skip_fences {
+        tracing::warn!("writers prove nothing in this process: TRAINYARD_UNSAFE_SKIP_FENCES is for tests alone");
+        crate::db::fences::skip();
+    }
     let stop = stop_on_signal()?;
     // Addresses first: they are what a second `up` finds taken, and nothing else was touched by then.
     let listener = match parts.serve {
@@ -145,7 +150,7 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         Database::Private(settings) if parts.all_in_one => Some(Arc::new(Private::start(settings).await?)),
         _ => None,
     };
-    let db = open_database(&config, private.as_deref(), parts.all_in_one).await?;
+    let db = open_database(&config, private.as_deref(), parts.all_in_one, &stop).await?;
     let keys = Arc::new(if parts.all_in_one {
         KeyFile::open_or_create(&config.keys_file, &mut rand::rng())?
     } else {
@@ -182,7 +187,7 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         });
     }
     if parts.work {
-        let (worker, local) = open_worker(&config, &db, &wakes, clock.clone(), keys.clone()).await?;
+        let (worker, local) = open_worker(&config, &db, &wakes, clock.clone(), keys.clone(), &stop).await?;
         loops.spawn(worker.clone().run(stop.clone()));
         loops.spawn(local.run(stop.clone()));
     }
@@ -256,7 +261,12 @@ fn stop_on_signal() -> Result<CancellationToken, AppError> {
     Ok(stop)
 }
 
-async fn open_database(config: &Config, private: Option<&Private>, migrate: bool) -> Result<Db, AppError> {
+async fn open_database(
+    config: &Config,
+    private: Option<&Private>,
+    migrate: bool,
+    stop: &CancellationToken,
+) -> Result<Db, AppError> {
     let options = match (&config.database, private) {
         (Database::Given(url), _) => config::database_options(url)?,
         (Database::Private(_), Some(private)) => private.connect_options(),
@@ -270,7 +280,7 @@ async fn open_database(config: &Config, private: Option<&Private>, migrate: bool
         db.migrate().await?;
     } else {
         let needed = installation::needed_schema();
-        match installation::schema(&db).await? {
+        match when_it_is_there(stop, || installation::schema(&db)).await? {
             Schema::Current(_) | Schema::Newer { .. } => {}
             Schema::Absent => return Err(AppError::Schema { found: None, needed }),
             Schema::Older { found, .. } | Schema::Broken { version: found } => {
@@ -281,8 +291,31 @@ async fn open_database(config: &Config, private: Option<&Private>, migrate: bool
             }
         }
     }
-    partitions::ensure(&db, Utc::now()).await?;
+    when_it_is_there(stop, || partitions::ensure(&db, Utc::now())).await?;
     Ok(db)
+}
+
+/// A server that is started while the database restarts must not give up: it waits, and says so once.
+async fn when_it_is_there<T, F>(stop: &CancellationToken, ask: impl Fn() -> F) -> Result<T, DbError>
+where
+    F: Future<Output = Result<T, DbError>>,
+{
+    let mut told = false;
+    loop {
+        match ask().await {
+            Err(error) if error.is_passing() && !stop.is_cancelled() => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "waiting for the database; Ctrl-C ends this"
+                    );
+                }
+            }
+            answer => return answer,
+        }
+        stop.run_until_cancelled(tokio::time::sleep(Duration::from_millis(500)))
+            .await;
+    }
 }
 
 /// The database's clock counts; a slow answer says little and is asked for again the next time.
@@ -300,6 +333,7 @@ async fn open_worker(
     wakes: &Listener,
     clock: Arc<dyn Clock>,
     keys: Arc<KeyFile>,
+    stop: &CancellationToken,
 ) -> Result<(Arc<Worker>, Arc<Local>), AppError> {
     let options = LocalOptions {
         path: Some(config.path.to_string_lossy().into_owned()),
@@ -311,7 +345,10 @@ async fn open_worker(
     let runtime = Arc::new(runtime);
     let machine_id = machine::id(&config.data)?;
     let host = machine::host_name();
-    let cluster = clusters::ensure_local(db, &machine_id, &host, ClusterId(Uuid::now_v7()), clock.now()).await?;
+    let cluster = when_it_is_there(stop, || {
+        clusters::ensure_local(db, &machine_id, &host, ClusterId(Uuid::now_v7()), clock.now())
+    })
+    .await?;
     let as_runtime: Arc<dyn Runtime> = runtime.clone();
     let worker = Arc::new(Worker {
         db: db.clone(),

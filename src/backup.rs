@@ -138,6 +138,7 @@ async fn write(
         Err(DbError::NotFound) => return Err(BackupError::Nothing),
         other => other?.id,
     };
+    db.close().await;
 
     let staged_dump = Staged(private_file::staged(path));
     let dump = private_file::create(&staged_dump.0).map_err(fault)?;
@@ -216,7 +217,9 @@ pub async fn confirm(config: &Config) -> Result<String, BackupError> {
         Database::Private(settings) => Some(postgres::reach(settings).await?),
     };
     let target = Target::of(config, reached.as_ref())?;
-    let done = installation::confirm_restore(&Db::lazy(target.options, 1)).await;
+    let db = Db::lazy(target.options, 1);
+    let done = installation::confirm_restore(&db).await;
+    db.close().await;
     if let Some(reached) = reached {
         reached.leave().await?;
     }
@@ -291,7 +294,7 @@ async fn bring_back(
         return Err(BackupError::NotEmpty(tables));
     }
     let major = installation::server_major(&db).await?;
-    db.pool().close().await;
+    db.close().await;
 
     let mut pg_restore = target.tool(config, "pg_restore", manifest.postgres)?;
     let mut reader = pg_restore

@@ -55,8 +55,13 @@ pub struct ServerArgs {
     #[arg(long, env = "TRAINYARD_REQUEST_RATE", value_name = "N", default_value_t = 2000,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub request_rate: u32,
-    /// What is logged: a level, or levels per module as in "info,sqlx=warn,trainyard::worker=debug"
-    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER", default_value = "info,sqlx=warn")]
+    /// What is logged: a level, or levels per module as in "info,sqlx=error,trainyard::worker=debug"
+    #[arg(
+        long,
+        env = "TRAINYARD_LOG",
+        value_name = "FILTER",
+        default_value = "info,sqlx=error"
+    )]
     pub log: String,
     /// How log lines look; auto is for people on a terminal and JSON elsewhere
     #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_name = "FORMAT", default_value = "auto")]
@@ -130,6 +135,8 @@ pub struct Environment {
     pub xdg_config_home: Option<PathBuf>,
     /// From the environment alone: a flag would show its password in the list of processes.
     pub database_url: Option<SecretString>,
+    /// TRAINYARD_UNSAFE_SKIP_FENCES, for the test that shows what fences are good for. A release build ignores it.
+    pub unsafe_skip_fences: bool,
 }
 
 impl Environment {
@@ -150,6 +157,8 @@ impl Environment {
                 .ok()
                 .filter(|url| !url.is_empty())
                 .map(SecretString::from),
+            unsafe_skip_fences: cfg!(debug_assertions)
+                && std::env::var_os("TRAINYARD_UNSAFE_SKIP_FENCES").is_some_and(|value| value == "1"),
         }
     }
 
@@ -197,6 +206,8 @@ pub struct Config {
     pub path: OsString,
     pub log: String,
     pub log_format: LogFormat,
+    /// For tests alone: see [`Environment::unsafe_skip_fences`].
+    pub unsafe_skip_fences: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -243,6 +254,7 @@ impl ServerArgs {
             path: environment.path.clone(),
             log: self.log.clone(),
             log_format: self.log_format,
+            unsafe_skip_fences: environment.unsafe_skip_fences,
             data,
         })
     }

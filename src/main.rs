@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trainyard::{
     app::{self, AppError},
     backup::{self, BackupError},
@@ -121,6 +122,10 @@ fn shim(args: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
 
 /// The program as a server: on all cores, until it is told to stop.
 fn run_app(app: impl Future<Output = Result<(), AppError>>) -> Result<ExitCode, Failure> {
+    // Each follower of a log takes a file. A limit that can't be raised is what `doctor` tells about.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(app)?;
     // What is left are waits on other processes and reads that nobody waits for.
@@ -143,7 +148,9 @@ async fn with_database<T>(config: &Config, work: impl AsyncFnOnce(Db) -> Result<
         Database::Given(url) => work(Db::lazy(config::database_options(url)?, 2)).await,
         Database::Private(settings) => {
             let reached = postgres::reach(settings).await?;
-            let done = work(Db::lazy(reached.connect_options(), 2)).await;
+            let db = Db::lazy(reached.connect_options(), 2);
+            let done = work(db.clone()).await;
+            db.close().await;
             reached.leave().await?;
             done
         }

@@ -153,6 +153,7 @@
   const rows = () => box.children;
   const atEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 40;
   function toEnd() { own += 1; box.scrollTop = box.scrollHeight; }
+  function center(row) { own += 1; box.scrollTop = row.offsetTop - box.clientHeight / 2; }
   function known(line) {
     return line.kind === "gap"
       ? box.querySelector(`[data-key="${CSS.escape(`gap.${line.role}-${line.index}.${line.stream}.${line.offset}`)}"]`)
@@ -332,8 +333,7 @@
     follow.checked = false;
     for (const old of box.querySelectorAll(".at")) old.classList.remove("at");
     row.classList.add("at");
-    own += 1;
-    row.scrollIntoView({ block: "center" });
+    center(row);
     history.replaceState(null, "", `#${link.dataset.hit}`);
     showPill();
   }
@@ -349,7 +349,7 @@
 
   for (const code of box.querySelectorAll(".l code")) highlight(code);
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target) { follow.checked = false; own += 1; target.scrollIntoView({ block: "center" }); }
+  if (target) { follow.checked = false; center(target); scrollTo(0, 0); }
   else if (follow.checked) toEnd();
   markSoon();
   showPill();
@@ -369,7 +369,13 @@
         queue.push({ kind: "gap", role: "", index: 0, stream: "", offset: performance.now(), at: new Date().toISOString(),
           text: `${bytes.toLocaleString("en")} bytes were printed faster than this page could show them; scroll up to read them.` });
       });
-      source.addEventListener("end", () => { source.close(); say.textContent = "The output is complete."; });
+      source.addEventListener("end", async () => {
+        source.close();
+        say.textContent = "The output is complete.";
+        const page = await fetch(location.href).then((answer) => answer.text()).catch(() => "");
+        const state = new DOMParser().parseFromString(page, "text/html").getElementById("log-state");
+        if (state) document.getElementById("log-state").replaceWith(document.adoptNode(state));
+      });
       source.addEventListener("failed", () => { source.close(); setTimeout(open, 2000); });
       source.addEventListener("open", () => { say.classList.add("sr"); say.textContent = ""; });
       source.addEventListener("error", () => {

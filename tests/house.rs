@@ -14,3 +14,5 @@ mod postgres;
 mod postgres_rights;
 #[path = "house/rooms.rs"]
 mod rooms;
+#[path = "house/up.rs"]
+mod up;

@@ -21,6 +21,7 @@ pub mod code_uploads;
 pub mod conditions;
 pub mod events;
 pub mod feed;
+pub mod fences;
 pub mod first_start;
 pub mod grants;
 pub mod holdings;
@@ -69,7 +70,12 @@ pub struct Db {
 impl Db {
     /// A pool that connects lazily: the program starts while Postgres is still away, and says 503 until it is back.
     pub fn lazy(options: PgConnectOptions, connections: u32) -> Self {
-        let options = options.application_name("trainyard").statement_cache_capacity(256);
+        // A process that stands still in the middle of a transaction (a paused machine, SIGSTOP) would keep its row locks,
+        // and with them keep everybody else from taking over what it holds, for as long as it stands.
+        let options = options
+            .application_name("trainyard")
+            .statement_cache_capacity(256)
+            .options([("idle_in_transaction_session_timeout", "10s")]);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(3))

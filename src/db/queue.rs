@@ -25,7 +25,8 @@ pub struct WaitingRow {
 }
 
 /// The front of the queue, in its order. Left out are jobs that nobody wants to run, those in a backoff (see
-/// [`next_backoff`]), and those that were just found to be bigger than the cluster: thousands of these must not hide
+/// [`next_backoff`]), those whose last attempt's output is still being stored (the checkpoint to go on from may be in
+/// it; after a minute it is not waited for any more), and those that were just found to be bigger than the cluster: thousands of these must not hide
 /// what stands behind them.
 pub async fn front(db: &Db, cluster: ClusterId, limit: i64, now: DateTime<Utc>) -> Result<Vec<WaitingRow>, DbError> {
     let rows = sqlx::query!(
@@ -34,11 +35,16 @@ pub async fn front(db: &Db, cluster: ClusterId, limit: i64, now: DateTime<Utc>) 
         where cluster_id = $1 and phase = 'queued' and wanted = 'run'
             and (not_before is null or not_before <= $3)
             and not coalesce(why #>> '{hold,hold}' = 'too_big' and (why ->> 'at')::timestamptz > $4, false)
+            and not (attempt > 0 and exists (
+                select 1 from attempts a where a.job_id = jobs.id and a.number = jobs.attempt
+                    and a.output_stored_at is null and a.ended_at > $5
+            ))
         order by priority desc, queued_at, id limit $2"#,
         cluster.0,
         limit,
         now,
-        now - chrono::Duration::seconds(30)
+        now - chrono::Duration::seconds(30),
+        now - chrono::Duration::seconds(60)
     )
     .fetch_all(&db.pool)
     .await?;

@@ -52,7 +52,8 @@ pub(super) async fn follow(
 }
 
 /// Splits the running time of an ended attempt into what was kept and what was lost. `kept_until`: the time of its
-/// last checkpoint; the end itself where the attempt succeeded; `None` where nothing was kept.
+/// last checkpoint; the end itself where the attempt succeeded; `None` where nothing was kept. It may be done again when a
+/// later checkpoint becomes known.
 pub async fn settle(
     tx: &mut PgConnection,
     id: JobId,
@@ -66,7 +67,7 @@ pub async fn settle(
         select job_id, (select max(seq) from usage_intervals where job_id = $1) + row_number() over (order by seq),
             attempt, phase, false, $3, to_at, replicas, cpu_milli, memory_bytes, gpus, node_type, price_per_hour
         from usage_intervals
-        where job_id = $1 and attempt = $2 and phase = 'running' and kept is null
+        where job_id = $1 and attempt = $2 and phase = 'running'
             and from_at < $3 and $3 < to_at"#,
         id.0,
         attempt,
@@ -79,7 +80,7 @@ pub async fn settle(
         update usage_intervals set
             kept = $3::timestamptz is not null and from_at < $3,
             to_at = case when from_at < $3 and $3 < to_at then $3 else to_at end
-        where job_id = $1 and attempt = $2 and phase = 'running' and kept is null and to_at is not null"#,
+        where job_id = $1 and attempt = $2 and phase = 'running' and to_at is not null"#,
         id.0,
         attempt,
         kept_until

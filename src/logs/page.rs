@@ -71,7 +71,11 @@ pub struct Page {
 /// Reads one page.
 pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page, LogsError> {
     if let Begin::From(From::Tail(count)) = query.begin {
-        return tail(db, streams, count as usize, query).await;
+        let count = (count as usize).min(query.lines);
+        return match query.until {
+            Some(until) => tail_until(db, streams, count, until).await,
+            None => tail(db, streams, count).await,
+        };
     }
     let mut position = before(streams, &query.begin);
     let mut merged = Merged::new(db, streams, query.begin.clone());
@@ -80,8 +84,9 @@ pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page,
     while let Some(Placed { stream, run }) = merged.next().await? {
         let row = &streams[stream];
         let partial = matches!(run.body, RunBody::Unfinished { .. });
+        // Lines come in the order of their times, so what follows is as late.
         if query.until.is_some_and(|until| run.at >= until) {
-            continue;
+            break;
         }
         if lines >= query.lines || bytes >= query.bytes {
             return Ok(Page {
@@ -146,8 +151,7 @@ pub fn before(streams: &[StreamRow], begin: &Begin) -> Position {
 
 /// The last lines of all streams together. Takes few lines of each stream first, and more only if those do not reach
 /// far enough back.
-async fn tail(db: &Db, streams: &[StreamRow], count: usize, query: &Query) -> Result<Page, LogsError> {
-    let count = count.min(query.lines);
+async fn tail(db: &Db, streams: &[StreamRow], count: usize) -> Result<Page, LogsError> {
     let mut position = Position::start();
     let mut kept: VecDeque<Placed> = VecDeque::new();
     let mut have = 0;
@@ -195,6 +199,52 @@ async fn tail(db: &Db, streams: &[StreamRow], count: usize, query: &Query) -> Re
         next: position,
         more: false,
     })
+}
+
+/// The last whole lines that ended before a time: how a reader scrolls back. How far back they lie is not known, so
+/// longer and longer stretches are read, of which the last lines alone are kept.
+async fn tail_until(db: &Db, streams: &[StreamRow], count: usize, until: i64) -> Result<Page, LogsError> {
+    const FIRST: i64 = 2_000;
+    let earliest = streams.iter().filter_map(|row| row.first_at).min();
+    let earliest = earliest.map_or(until, |at| at.timestamp_millis());
+    let mut stretch = FIRST;
+    loop {
+        let from = until.saturating_sub(stretch);
+        let whole = from <= earliest;
+        let begin = if whole { From::Start } else { From::Time(from) };
+        let mut merged = Merged::new(db, streams, Begin::From(begin));
+        let mut kept: VecDeque<Placed> = VecDeque::new();
+        let (mut have, mut seen) = (0, 0);
+        while let Some(placed) = merged.next().await? {
+            if placed.run.at >= until {
+                break;
+            }
+            if matches!(placed.run.body, RunBody::Unfinished { .. }) {
+                continue;
+            }
+            have += placed.run.count();
+            seen += placed.run.count();
+            kept.push_back(placed);
+            while let Some(first) = kept.front().filter(|first| have - first.run.count() >= count) {
+                have -= first.run.count();
+                kept.pop_front();
+            }
+        }
+        if seen >= count || whole {
+            if let Some(first) = kept.front_mut()
+                && have > count
+                && let (_, Some(rest)) = first.run.clone().split(have - count, usize::MAX)
+            {
+                first.run = rest;
+            }
+            return Ok(Page {
+                runs: if count == 0 { Vec::new() } else { kept.into() },
+                next: before(streams, &Begin::From(From::Time(until))),
+                more: true,
+            });
+        }
+        stretch = stretch.saturating_mul(4);
+    }
 }
 
 async fn tail_of_attempt(

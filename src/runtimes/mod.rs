@@ -39,6 +39,9 @@ pub struct ReplicaUsage {
     /// The most it ever had. Where a control group counts, file pages are in it.
     pub memory_peak_bytes: u64,
     pub processes: u32,
+    /// The kernel's letter for its first process (`R`, `S`, `D`, `T` ...) while it runs. `T`: stopped by a signal.
+    #[serde(default)]
+    pub state: Option<char>,
 }
 
 #[derive(Debug, thiserror::Error)]

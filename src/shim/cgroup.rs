@@ -343,6 +343,7 @@ impl Cgroup {
             memory_bytes: now,
             memory_peak_bytes: peak.unwrap_or(total).max(now),
             processes: self.processes().len() as u32,
+            state: None,
         })
     }
 

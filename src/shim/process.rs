@@ -37,6 +37,12 @@ impl ProcessId {
             && stat(self.pid).is_ok_and(|stat| stat.start_ticks == self.start_ticks && !stat.has_ended())
     }
 
+    /// The kernel's letter for it, if it is still the one that we mean.
+    pub fn state(&self) -> Option<char> {
+        let stat = stat(self.pid).ok()?;
+        (self.is_of_this_boot().unwrap_or(false) && stat.start_ticks == self.start_ticks).then_some(stat.state)
+    }
+
     /// Signals this process if it is still the one that we mean. Says whether it was.
     pub fn signal(&self, signal: Signal) -> io::Result<bool> {
         if !self.is_alive() {

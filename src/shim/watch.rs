@@ -479,5 +479,6 @@ fn collected_usage() -> Option<ReplicaUsage> {
         memory_bytes: 0,
         memory_peak_bytes: peak,
         processes: 0,
+        state: None,
     })
 }

@@ -187,8 +187,12 @@ impl From<DbError> for Error {
 }
 
 impl From<crate::logs::LogsError> for Error {
+    /// Logs are only read here, so what is wrong is a parameter and never a body.
     fn from(error: crate::logs::LogsError) -> Self {
-        Refusal::from(error).into()
+        match Refusal::from(error) {
+            Refusal::Faults(faults) => Self::faults(Code::InvalidRequest, faults),
+            other => other.into(),
+        }
     }
 }
 

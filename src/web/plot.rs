@@ -55,7 +55,7 @@ const BACK: RGBColor = RGBColor(5, 0, 0);
 /// `None` when there is no point to draw.
 pub fn draw(chart: &Chart<'_>) -> Option<Svg> {
     let lines: Vec<Vec<(f64, f64)>> = chart.series.iter().map(|line| thinned(&line.points)).collect();
-    let range = Range::of(lines.iter().flatten(), chart.from_zero)?;
+    let range = Range::of(lines.iter().flatten(), chart.from_zero, chart.x)?;
     let mut svg = String::with_capacity(16 * 1024);
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
@@ -78,7 +78,7 @@ struct Range {
 }
 
 impl Range {
-    fn of<'a>(points: impl Iterator<Item = &'a (f64, f64)>, from_zero: bool) -> Option<Self> {
+    fn of<'a>(points: impl Iterator<Item = &'a (f64, f64)>, from_zero: bool, axis: Horizontal) -> Option<Self> {
         let start = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut x, mut y) = (start, start);
         for &(px, py) in points.filter(|(px, py)| px.is_finite() && py.is_finite()) {
@@ -96,7 +96,11 @@ impl Range {
             // One value alone still needs an axis around it.
             if space > 0.0 { space } else { low.abs().max(1.0) * 0.1 }
         };
-        let (above, beside) = (room(y, 0.06), room(x, 0.0));
+        let above = room(y, 0.06);
+        let beside = match axis {
+            Horizontal::Step => 1.0,
+            Horizontal::Time => 60_000.0,
+        };
         let below = if from_zero && y.0 == 0.0 { 0.0 } else { above };
         let right = if x.0 == x.1 { beside } else { 0.0 };
         Some(Self {

@@ -24,6 +24,10 @@ use crate::db::{
     usage,
 };
 
+/// The runtime is asked for the states of an attempt's processes once no rank has given a sign for this long: the look
+/// at `/proc` is not free, and only a hang needs it.
+const QUIET: chrono::Duration = chrono::Duration::seconds(20);
+
 /// Writes the record steps of one decision, in their order, in one transaction.
 pub async fn apply<'a>(
     tx: &mut PgConnection,
@@ -243,7 +247,7 @@ pub async fn judge(
         return Ok(None);
     };
     let mut steps = crate::db::steps::recent(&worker.db, job.id, job.document.retention, attempt.number).await?;
-    let ranks: Vec<hang::RankSigns> = attempt
+    let mut ranks: Vec<hang::RankSigns> = attempt
         .replicas
         .iter()
         .filter(|replica| replica.phase == ReplicaPhase::Running)
@@ -257,7 +261,30 @@ pub async fn judge(
             process_state: None,
         })
         .collect();
+    let newest = ranks
+        .iter()
+        .filter_map(|rank| rank.steps.last().map(|step| step.at).max(rank.last_output_at))
+        .max();
+    if now - newest.unwrap_or(running_at) >= QUIET {
+        add_states(worker, attempt, &mut ranks).await;
+    }
     Ok(Some(hang::judge(&ranks, running_at, watched.max(running_at), now)))
+}
+
+/// What the runtime can tell of processes that are quiet. Evidence only: a judgement without it is better than none.
+async fn add_states(worker: &Worker, attempt: &AttemptRecord, ranks: &mut [hang::RankSigns]) {
+    let Some(runtime) = worker.runtime(attempt.cluster) else {
+        return;
+    };
+    let usage = match runtime.usage(attempt.id).await {
+        Ok(usage) => usage,
+        Err(error) => return tracing::debug!(%error, "the states of quiet processes can't be told"),
+    };
+    for (key, usage) in usage {
+        if let Some(rank) = ranks.iter_mut().find(|rank| rank.key == key) {
+            rank.process_state = usage.state;
+        }
+    }
 }
 
 pub fn signal_number(signal: CheckpointSignal) -> i32 {

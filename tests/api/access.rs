@@ -305,6 +305,7 @@ async fn everybody_may_what_the_route_says_and_nobody_else_leaves_a_trace() {
                     faults.push(format!("{who:?}: {name} was refused and changed {changed:?}"));
                 }
             }
+            // A refusal repeats what was asked for; an answer that was given must not speak of the job.
             if who == Who::Stranger && status < 400 && answer.text.contains(&subject.job) {
                 faults.push(format!("a stranger reads about the job: {name}"));
             }
@@ -335,6 +336,9 @@ fn expected(route: &Route, who: Who, case: &Case) -> (BTreeSet<u16>, bool) {
         Access::Team(TeamRole::Owner) => Who::Owner,
         Access::Admin => Who::Admin,
     };
+    if let (Who::Stranger, Some(status @ 400..)) = (who, case.stranger) {
+        return refused(&[status]);
+    }
     if who >= least {
         return (BTreeSet::new(), true);
     }

@@ -2,7 +2,7 @@
 //! also when the test itself is killed, since his signal is the end of a pipe.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -18,10 +18,12 @@ pub struct Ground {
 }
 
 const WATCH: &str = r#"
-read -r _
+ours() { case "$(tr '\0' ' ' < "/proc/$2/cmdline" 2>/dev/null)" in *"$1"*) ;; *) false ;; esac; }
+while read -r pid; do pids="$pids $pid"; done
+for pid in $pids; do ours "$1" "$pid" && kill -KILL "$pid"; done
 for file in "$1"/postgres/data/postmaster.pid "$1"/*/postgres/data/postmaster.pid; do
     pid=$(head -n 1 "$file" 2>/dev/null) || continue
-    case "$(tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null)" in *"$1"*) ;; *) continue ;; esac
+    ours "$1" "$pid" || continue
     kill -QUIT "$pid"
     for _ in $(seq 100); do [ -d "/proc/$pid" ] || break; sleep 0.1; done
     kill -KILL "$pid" 2>/dev/null
@@ -47,6 +49,12 @@ impl Ground {
             .spawn()
             .unwrap();
         Self { folder, watchman }
+    }
+
+    /// Has the watchman end this process as well; the folder must be in its command line, so that he knows it again.
+    pub fn watch(&mut self, pid: u32) {
+        let stdin = self.watchman.stdin.as_mut().unwrap();
+        writeln!(stdin, "{pid}").unwrap();
     }
 
     pub fn settings(&self) -> postgres::Settings {

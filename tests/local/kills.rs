@@ -37,7 +37,7 @@ fn numbered(number: u128) -> Launch {
 
 /// Not a test: what the tests below run as a worker of its own, to kill it for real.
 #[test]
-#[ignore = "a worker process for the other tests"]
+#[ignore = "the body of a worker process for the other tests"]
 fn worker_process() {
     let (Ok(data), Ok(number)) = (std::env::var(WORKER_DATA), std::env::var(WORKER_SEED)) else {
         return;

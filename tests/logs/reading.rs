@@ -174,6 +174,20 @@ pub async fn check_lines(world: &World, output: &OutputRef, bytes: &[u8], random
             found.iter().eq(whole.iter().filter(|line| millis(&line.at) < since)),
             "until {since}"
         );
+        let query = Query {
+            begin: Begin::From(From::Tail(tail as u64)),
+            until: Some(since),
+            ..all()
+        };
+        let found = page(&world.db, &streams, &query)
+            .await
+            .expect("a page")
+            .lines(&streams, false);
+        let mut before: Vec<&LogLine> = (whole.iter())
+            .filter(|line| millis(&line.at) < since && !line.partial)
+            .collect();
+        before.drain(..before.len().saturating_sub(tail));
+        assert!(found.iter().eq(before), "the last {tail} until {since}");
     }
     check_pages(world, &streams, &whole, random).await;
 }

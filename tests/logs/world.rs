@@ -47,10 +47,13 @@ pub struct Source {
     pub given_back: u64,
 }
 
+/// By attempt, replica and stream.
+pub type Sources = BTreeMap<(AttemptId, String, LogStreamOrd), (OutputRef, Source)>;
+
 /// Serves what a test wrote. Bytes that were given up read as zeros, as holes do.
 #[derive(Default)]
 pub struct Memory {
-    pub sources: Mutex<BTreeMap<(AttemptId, String, LogStreamOrd), (OutputRef, Source)>>,
+    pub sources: Mutex<Sources>,
     /// Reads answer at most so many bytes, if set.
     pub short: Mutex<Option<usize>>,
 }

@@ -114,15 +114,6 @@ impl Browser {
             .await
     }
 
-    /// Polls until the script answers true.
-    pub async fn until(&self, script: &str) {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while self.run(script).await != Value::Bool(true) {
-            assert!(std::time::Instant::now() < deadline, "never came true: {script}");
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    }
-
     pub async fn press(&self, keys: &str) {
         let actions: Vec<Value> = keys
             .chars()

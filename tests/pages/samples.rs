@@ -61,7 +61,7 @@ fn choice(label: &str, count: &str, current: bool) -> Choice {
 /// Every sample by its name.
 pub fn all() -> Vec<(&'static str, String)> {
     use askama::Template;
-    let render = |page: &dyn askama::DynTemplate| page.dyn_render().unwrap();
+    let render = |sample: &dyn askama::DynTemplate| sample.dyn_render().unwrap();
     let hostile = JobPage {
         name: HOSTILE.into(),
         document: HOSTILE.into(),

@@ -209,6 +209,8 @@ fn start() -> (String, ChildStdin) {
         wait "$server"
         rm -rf "$4"
     "#;
+    // It ends by itself when this process does, whoever waits for it.
+    #[expect(clippy::zombie_processes, reason = "it outlives every test of this process")]
     let mut child = keeper
         .args(["-c", script, "keeper"])
         .arg(bin.join("postgres"))

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A closed set of words that is the same in code, columns, URLs and pages.
+///
+/// The word is a `tt`: a `literal` reaches the derives wrapped, and utoipa's then takes the variant's name instead.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:tt,)+ }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, JsonSchema)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant,)+ }
@@ -200,6 +202,17 @@ mod tests {
             let ways_out = Phase::ALL.iter().filter(|&&to| from.may_become(to)).count();
             assert_eq!(ways_out == 0, from.is_final(), "{from}");
         }
+    }
+
+    #[test]
+    fn the_schema_has_the_words_that_are_written() {
+        fn check<T: utoipa::PartialSchema + Serialize>(all: &[T]) {
+            let schema = serde_json::to_value(T::schema()).unwrap();
+            assert_eq!(schema["enum"], serde_json::to_value(all).unwrap());
+        }
+        check(Wanted::ALL);
+        check(Phase::ALL);
+        check(LogStream::ALL);
     }
 
     #[test]

@@ -8,9 +8,13 @@ use trainyard_core::{
     plan::attempt::FirstFailure,
 };
 
+use uuid::Uuid;
+
+use super::last_checkpoint;
 use crate::db::{
     DbError,
     events::{self, NewEvent, Subject},
+    usage,
 };
 
 /// What a worker learned or decided of one replica. `None` leaves a field as it is.
@@ -193,6 +197,37 @@ pub async fn end(
     )
     .await?;
     Ok(true)
+}
+
+/// The last output of these ended attempts is stored: only now is it known which step and which checkpoint were their
+/// last, and with that, what of their running time was kept. Answers whether any of their jobs may go on.
+pub async fn settle(tx: &mut PgConnection, ids: &[AttemptId]) -> Result<bool, DbError> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = sqlx::query!(
+        r#"/* attempts::settle */
+        update attempts a set
+            last_step = (select max(step) from replicas where attempt_id = a.id),
+            kept_step = (
+                select step from checkpoints c where c.job_id = a.job_id and c.attempt = a.number
+                order by at desc, step desc limit 1
+            )
+        where a.id = any($1) and a.phase = 'ended'
+        returning a.job_id, a.number, a.outcome"#,
+        &ids
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut goes_on = false;
+    for row in rows {
+        if row.outcome.as_deref() == Some(Outcome::Succeeded.as_str()) {
+            continue;
+        }
+        goes_on = true;
+        let job = JobId(row.job_id);
+        let kept = last_checkpoint(&mut *tx, job, row.number).await?;
+        usage::settle(tx, job, row.number, kept.map(|(_, at)| at)).await?;
+    }
+    Ok(goes_on)
 }
 
 /// Notes that a checkpoint or a stop was asked of the runtime; the first time stays.

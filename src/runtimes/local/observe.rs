@@ -76,6 +76,8 @@ pub fn observe(inner: &Inner, attempt: AttemptId, now: DateTime<Utc>) -> io::Res
             known => known,
         };
         let (state, started) = match known {
+            // Who was to start it was killed: it is not there, and whoever sees that starts it again.
+            Known::Waiting if !place.is_held()? => continue,
             Known::Waiting => (ReplicaState::Starting, None),
             Known::Running(started) => (ReplicaState::Running, Some(started)),
             Known::Failed(failed) => (

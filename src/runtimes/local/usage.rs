@@ -29,16 +29,20 @@ pub fn usage(inner: &Inner, attempt: AttemptId) -> io::Result<Vec<(ReplicaKey, R
                     .spec()?
                     .and_then(|spec| spec.cgroup)
                     .and_then(|cgroup| cgroup.usage());
-                match counted {
-                    Some(usage) => Some(usage),
+                let used = match counted {
+                    Some(usage) => usage,
                     None => {
                         let all = match &mut processes {
                             Some(all) => all,
                             none => none.insert(process::all()?),
                         };
-                        Some(summed(all, started.process.pid, &replica.incarnation.to_string()))
+                        summed(all, started.process.pid, &replica.incarnation.to_string())
                     }
-                }
+                };
+                Some(ReplicaUsage {
+                    state: started.process.state(),
+                    ..used
+                })
             }
             Known::Ended(..) => place.exited()?.and_then(|exited| exited.usage),
             Known::Waiting | Known::Failed(_) | Known::Lost(_) => None,

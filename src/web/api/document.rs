@@ -4,14 +4,18 @@
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
-        Content, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder,
+        Components, Content, KnownFormat, ObjectBuilder, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder,
+        Schema, SchemaFormat, Type,
         path::{Operation, PathItem},
+        schema::SchemaType,
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     },
 };
 
-use super::super::{Access, Table, error::Problem};
-use super::nodes::list::NodePhase;
+use super::{
+    super::{Access, Table, error::Problem, sse},
+    nodes::list::NodePhase,
+};
 use crate::actions::FieldFault;
 
 #[derive(OpenApi)]
@@ -22,8 +26,6 @@ use crate::actions::FieldFault;
             the world match. Problems are `application/problem+json` (RFC 9457) with a stable `code`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
-    // Words that only parameters use.
-    components(schemas(NodePhase)),
     tags(
         (name = "jobs", description = "What people ask to train"),
         (name = "attempts", description = "Submissions of a job, with replicas and incarnations"),
@@ -60,6 +62,11 @@ pub fn polish(mut document: Document, table: &Table) -> Document {
     components
         .schemas
         .insert(FieldFault::name().into_owned(), FieldFault::schema());
+    // What only a parameter names is not collected from it.
+    components
+        .schemas
+        .insert(NodePhase::name().into_owned(), NodePhase::schema());
+    name_alternatives(components);
 
     for (path, item) in &mut document.paths.paths {
         for (method, operation) in operations(item) {
@@ -71,9 +78,74 @@ pub fn polish(mut document: Document, table: &Table) -> Document {
                 _ => vec![requirement("token"), requirement("session")],
             });
             refusals(operation, access, path);
+            describe(operation);
+            name_bytes(operation);
         }
     }
     document
+}
+
+/// The objects inside of alternatives (`Code` is one of `inline`, `upload`, `git`) become schemas of their own: generators
+/// make types of schemas with names, and stumble over two without.
+fn name_alternatives(components: &mut Components) {
+    let mut named = Vec::new();
+    for (name, schema) in &mut components.schemas {
+        let RefOr::T(Schema::OneOf(alternatives)) = schema else {
+            continue;
+        };
+        let objects = alternatives.items.iter_mut().filter_map(|item| match item {
+            RefOr::T(Schema::Object(object)) => Some(object),
+            _ => None,
+        });
+        for (field, inner) in objects.flat_map(|object| &mut object.properties) {
+            if matches!(inner, RefOr::T(Schema::Object(inner)) if inner.schema_type == SchemaType::Type(Type::Object)) {
+                let (first, rest) = field.split_at(1);
+                let own = format!("{name}{}{rest}", first.to_ascii_uppercase());
+                let reference = RefOr::Ref(Ref::from_schema_name(&own));
+                named.push((own, std::mem::replace(inner, reference)));
+            }
+        }
+    }
+    components.schemas.extend(named);
+}
+
+/// A body of bytes says so; without a schema generators leave the operation out.
+fn name_bytes(operation: &mut Operation) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else {
+        return;
+    };
+    for content in body.content.values_mut() {
+        if let RefOr::T(content) = content
+            && content.schema.is_none()
+        {
+            let bytes = ObjectBuilder::new()
+                .schema_type(Type::String)
+                .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)));
+            content.schema = Some(RefOr::T(bytes.into()));
+        }
+    }
+}
+
+/// OpenAPI 3.1 wants words for every response, and generators refuse a document without them. It has none for the
+/// messages of a stream, so a stream has no schema: one of text would be taken for each message's.
+fn describe(operation: &mut Operation) {
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else {
+            continue;
+        };
+        if response.description.is_empty() {
+            response.description = match status.as_str() {
+                "201" => "Made",
+                "202" => "The wish is written",
+                "204" => "Done",
+                _ => "What was asked for",
+            }
+            .into();
+        }
+        if let Some(RefOr::T(stream)) = response.content.get_mut(sse::MEDIA_TYPE) {
+            stream.schema = None;
+        }
+    }
 }
 
 fn requirement(name: &str) -> SecurityRequirement {

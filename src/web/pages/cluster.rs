@@ -99,14 +99,19 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
     let events = page_reads::installation_events(db, id.0, EVENTS).await?;
     let (tone, word) = clusters::state_of(&cluster, now);
     let sentence = format!(
-        "{word}, {} of {} ready, {}, {} waiting",
+        "{word}, {} of {} ready, {}, {}",
         words::count(cluster.nodes_ready),
         words::counted(cluster.nodes.unsigned_abs(), "node"),
         match cluster.jobs_active {
+            0 => "nothing runs".to_owned(),
             1 => "1 job runs".to_owned(),
             count => format!("{} jobs run", words::count(count)),
         },
-        words::count(cluster.jobs_queued),
+        match cluster.jobs_queued {
+            0 => "nothing waits".to_owned(),
+            1 => "1 waits".to_owned(),
+            count => format!("{} wait", words::count(count)),
+        },
     );
     let mut facts = vec![Fact::new("Comes from", clusters::provider(cluster.provider))];
     if let Some(room) = room {
@@ -182,7 +187,7 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
                 since: told::when(row.queued_at, now),
                 why: row.not_yet.map_or_else(
                     || "No worker has looked at it yet.".to_owned(),
-                    |not_yet| told::hold(&not_yet),
+                    |not_yet| told::full(&told::hold(&not_yet)),
                 ),
             })
             .collect(),

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::view::Shell;
+use super::{told, view::Shell};
 use crate::web::error::Problem;
 
 #[derive(Debug, Template)]
@@ -37,8 +37,8 @@ pub fn page(problem: &Problem) -> String {
         status: problem.status,
         code: problem.code.clone(),
         title: problem.title.clone(),
-        detail,
-        hint: problem.hint.clone(),
+        detail: told::full(&detail),
+        hint: problem.hint.as_deref().map(told::full),
         retry: problem.retry_after.is_some(),
         request: problem.request_id.clone(),
     };

@@ -239,8 +239,11 @@ fn about(text: &str) -> String {
         .take_while(|line| !line.is_empty())
         .collect();
     let comment = comment.join(" ");
-    let end = comment.find(['.', ';', '?']).map_or(comment.len(), |end| end + 1);
-    comment[..end].trim_end_matches(';').to_owned()
+    let ends = [". ", "? ", ": "]
+        .into_iter()
+        .filter_map(|end| Some(comment.find(end)? + 1));
+    let end = ends.min().unwrap_or(comment.len());
+    comment[..end].trim_end_matches(':').to_owned()
 }
 
 fn plan(document: &JobDocument) -> PlanView {

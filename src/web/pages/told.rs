@@ -6,7 +6,7 @@ use trainyard_core::{
     plan::{
         admit::{Hold, NotYet},
         progress::{Progress, StateFacts, state_sentence},
-        why::{self, Why},
+        why::Why,
         words,
     },
 };
@@ -77,7 +77,10 @@ pub fn job_sentence(job: &Job, aside: &Aside, more: &More<'_>, now: DateTime<Utc
         at: job.step_at.unwrap_or(now),
     });
     let stored = match (more.why, &aside.not_yet) {
-        (None, Some(not_yet)) => waiting_for(job, not_yet, now),
+        (None, Some(not_yet)) if job.phase == Phase::Queued => Some(Why {
+            sentence: format!("Waiting {}: {}", words::duration(now - job.queued_at), hold(not_yet)),
+            reasons: Vec::new(),
+        }),
         _ => None,
     };
     let facts = StateFacts {
@@ -94,69 +97,46 @@ pub fn job_sentence(job: &Job, aside: &Aside, more: &More<'_>, now: DateTime<Utc
         stale_since: job.stale_since,
         flags: more.flags,
     };
-    state_sentence(&facts, now)
-}
-
-/// What a list knows of why a job waits.
-pub fn waiting_for(job: &Job, not_yet: &NotYet, now: DateTime<Utc>) -> Option<Why> {
-    if job.phase != Phase::Queued {
-        return None;
-    }
-    let cluster = job.cluster.as_ref().map(|cluster| why::ClusterFacts {
-        name: &cluster.name,
-        exists: true,
-        granted: true,
-        worker: Some(""),
-        worker_seen_at: None,
-    });
-    // A job without a cluster was held against those that its team may use; what is stored is the first one's answer.
-    let anywhere = [why::Candidate {
-        cluster: why::ClusterFacts {
-            name: "the first that was asked",
-            exists: true,
-            granted: true,
-            worker: Some(""),
-            worker_seen_at: None,
-        },
-        hold: Some(not_yet),
-    }];
-    why::why(
-        &why::Facts {
-            name: &job.name,
-            wanted: job.wanted,
-            phase: job.phase,
-            since: job.queued_at,
-            priority: job.priority,
-            queue_deadline: None,
-            waited_before: chrono::Duration::seconds(job.queued_seconds),
-            backoff: None,
-            suspended: None,
-            team: &job.team.name,
-            team_exists: true,
-            missing_secrets: &[],
-            cluster,
-            candidates: if job.cluster.is_none() { &anywhere } else { &[] },
-            queue: Some(not_yet),
-            attempt: None,
-            stale_since: job.stale_since,
-        },
-        now,
-    )
+    // The next step has a line of its own.
+    let sentence = state_sentence(&facts, now);
+    let (state, _) = sentence.split_once(" Next: ").unwrap_or((&sentence, ""));
+    state.trim_end_matches('.').to_owned()
 }
 
 /// Why a job of a queue does not start yet, in a table's room.
 pub fn hold(not_yet: &NotYet) -> String {
-    let named = |resource: &str| match resource {
-        "cpu" => "processor cores".to_owned(),
-        "gpus" => "GPUs".to_owned(),
-        other => other.to_owned(),
-    };
     match &not_yet.hold {
-        Hold::NoNodes => "No node of this cluster takes jobs.".to_owned(),
-        Hold::TooBig { shortage } => format!("Asks for more {} than this cluster has.", named(&shortage.resource)),
-        Hold::Backoff { until } => format!("Pauses after a failure, until {}.", words::exact(*until)),
-        Hold::NoRoom { shortage, .. } => format!("Starts next; waits for {}.", named(&shortage.resource)),
-        Hold::Behind { head, .. } => format!("Behind {}, which starts first.", head.name),
+        Hold::NoNodes => "no node takes jobs".to_owned(),
+        Hold::TooBig { shortage } if shortage.one_replica_too_big => format!(
+            "needs {} on one node; the largest has {}",
+            amount(shortage.each, &shortage.resource),
+            amount(shortage.largest_total, &shortage.resource)
+        ),
+        Hold::TooBig { shortage } => format!(
+            "needs {}; the cluster has {}",
+            amount(shortage.asked, &shortage.resource),
+            amount(shortage.total, &shortage.resource)
+        ),
+        Hold::Backoff { until } => format!("pauses after a failure, until {}", words::exact(*until)),
+        Hold::NoRoom { shortage, .. } => format!(
+            "starts next; needs {}, {} free",
+            amount(shortage.asked, &shortage.resource),
+            amount(shortage.free, &shortage.resource)
+        ),
+        Hold::Behind { head, .. } => format!("behind {}, which starts first", head.name),
+    }
+}
+
+/// So much of a resource, in its own unit.
+fn amount(number: u64, resource: &str) -> String {
+    match (number, resource) {
+        (0, "gpus") => "no GPU".to_owned(),
+        (0, "memory") => "no memory".to_owned(),
+        (0, "cpu") => "no core".to_owned(),
+        (_, "cpu") => words::cores(number),
+        (_, "memory") => words::bytes(number),
+        (_, "gpus") => words::counted(number, "GPU"),
+        (_, other) => format!("{} {other}", words::count(number)),
     }
 }
 

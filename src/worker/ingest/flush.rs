@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     db::{
+        DbError, attempts,
         holdings::{self, Holding},
         logs::{
             JobKey,
@@ -25,6 +26,7 @@ use crate::{
         },
         metrics::{self, Owner},
         notify,
+        tasks::{self, TaskKind},
     },
     runtimes::OutputState,
     worker::seal::SealRequest,
@@ -253,8 +255,10 @@ impl Ingest {
             }
         }
         let whole: Vec<AttemptId> = finished.iter().map(|(attempt, _)| *attempt).collect();
+        let mut goes_on = false;
         if !whole.is_empty() {
             write::output_stored(&mut tx, &whole, at).await?;
+            goes_on = attempts::settle(&mut tx, &whole).await?;
         }
         let jobs: BTreeSet<uuid::Uuid> = advances.iter().map(|advance| advance.key.job().0).collect();
         for (channel, ids) in [(notify::LOGS, jobs), (notify::EVENTS, told)] {
@@ -263,7 +267,19 @@ impl Ingest {
             }
         }
         tx.commit().await.map_err(crate::db::DbError::from)?;
+        // The next attempt of a job waits for the output of the one before it, since its checkpoint may be in there. In
+        // a transaction of its own: the queue's look takes these rows the other way round. Lost, it costs seconds.
+        if goes_on && let Err(error) = self.poke_queue(now).await {
+            tracing::debug!(%error, "nobody was told that an attempt's output is whole");
+        }
         Ok(flushed)
+    }
+
+    async fn poke_queue(&self, now: DateTime<Utc>) -> Result<(), DbError> {
+        let mut tx = self.db.begin().await?;
+        tasks::poke(&mut tx, TaskKind::Queue, self.cluster.0, None, now).await?;
+        tx.commit().await?;
+        notify::send(self.db.pool(), notify::TASKS, "").await
     }
 
     /// The flush is stored: memory follows, space goes back, and what deserves merging is named.

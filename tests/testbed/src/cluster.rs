@@ -175,7 +175,9 @@ impl Testbed {
             self.control().start(kube_proxy::program(&self.setting(), CONTROL)?)?;
             profiles::install(self, &client, say).await?;
         }
-        load::nodes::create(&client, self.layout, self.options.fake_nodes).await?;
+        if self.options.snapshot.is_none() {
+            load::nodes::create(&client, self.layout, self.options.fake_nodes).await?;
+        }
         // What ended while the rest came up would be missed much later, as an odd failure of some test.
         if let Some((space, program)) = self.missing().into_iter().next() {
             let tail = Space::new(&space, self.layout.space_dir(&space)).log_tail(&program);
@@ -264,12 +266,11 @@ impl Testbed {
     pub async fn await_ready(&self, client: &Client, node: &str, within: Duration) -> Result<Duration> {
         let nodes: Api<Node> = Api::all(client.clone());
         let started = Instant::now();
-        while nodes
-            .get_opt(node)
-            .await
-            .doing("cannot read a node")?
-            .is_none_or(|n| condition(&n, "Ready") != "True")
-        {
+        loop {
+            let found = nodes.get_opt(node).await.doing("cannot read a node")?;
+            if found.is_some_and(|n| condition(&n, "Ready") == "True") {
+                return Ok(started.elapsed());
+            }
             if started.elapsed() > within {
                 let last = format!(":\n{}", self.node(node).log_tail("kubelet"));
                 return Err(Error::Timeout {
@@ -280,7 +281,6 @@ impl Testbed {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        Ok(started.elapsed())
     }
 
     /// What should run and does not, as (space, program). Empty when all is well.
@@ -310,6 +310,18 @@ impl Testbed {
 
     /// Starts what is missing, a whole node where its space is gone.
     pub async fn mend(&self) -> Result<()> {
+        // What lost its API server may end a moment after it was found alive, so one look is not enough.
+        for _ in 0..5 {
+            self.start_missing().await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if self.missing().is_empty() {
+                return Ok(());
+            }
+        }
+        Err(Error::Refused(format!("keeps ending: {:?}", self.missing())))
+    }
+
+    async fn start_missing(&self) -> Result<()> {
         let setting = self.setting();
         let control = self.control();
         if !control.alive() {

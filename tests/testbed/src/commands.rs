@@ -123,6 +123,7 @@ pub fn build() -> Result<ExitCode> {
 }
 
 pub async fn up(mut options: Options, pods: usize) -> Result<ExitCode> {
+    machine::check()?;
     let layout = Layout::new(options.instance.unwrap_or(0));
     if guard::runs(layout)? {
         match Testbed::attach(layout.number) {
@@ -173,6 +174,7 @@ fn show(testbed: &Testbed) -> Result<ExitCode> {
 }
 
 pub fn down(instance: Option<u8>, all: bool) -> Result<ExitCode> {
+    machine::check()?;
     let numbers: Vec<u8> = if all {
         (0..MAX_INSTANCES).collect()
     } else {

@@ -80,7 +80,7 @@ async fn each_component_killed_in_turn_is_missed_and_mended_and_nothing_is_left(
             killed += 1;
         }
         testbed.mend().await.unwrap();
-        assert!(testbed.missing().is_empty());
+        assert_eq!(testbed.missing(), []);
     }
     assert_eq!(killed, 7 + 4 + 4);
     testbed.down().unwrap();

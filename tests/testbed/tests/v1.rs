@@ -166,7 +166,7 @@ async fn a_trainjob_over_both_nodes_reduces_with_gloo() {
                     "runtimeRef": {"name": "torch-distributed"},
                     "trainer": {
                         "image": IMAGE, "command": ["python3", "allreduce.py"], "numNodes": 2,
-                        // Two of three cores a node: one pod fits on each.
+                        // More than half of a node's two cores: one pod fits on each.
                         "resourcesPerNode": {"requests": {"cpu": "1200m"}},
                         "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
                     },
@@ -212,7 +212,6 @@ async fn kueue_admits_a_waiting_job_when_another_ends() {
             .await
             .unwrap();
         let first = pods.items[0].metadata.name.clone().unwrap();
-        // Deleting the job is the other way to end it; letting its pod finish is what happens in life.
         testbed
             .kubectl(&["-n", "queued", "exec", &first, "--", "touch", "/tmp/end"])
             .unwrap();

@@ -22,6 +22,7 @@ pub struct NodeParams {
     /// Only nodes of this cluster, by id or name.
     pub cluster: Option<String>,
     /// Only nodes in this phase.
+    #[param(inline)]
     pub phase: Option<NodePhase>,
     /// Nodes that went away, too.
     #[serde(default)]

@@ -50,16 +50,23 @@ pub fn plots(id: JobId, attempt: i32, series: &Series, replicas: &[Replica]) -> 
 }
 
 /// A series as people call it, its unit, and what its values are divided by.
-fn called(name: &str) -> (String, &'static str, f64) {
+fn called(name: &str, most: f64) -> (String, &'static str, f64) {
     match name {
         CPU => ("CPU".into(), "cores", 1.0),
+        MEMORY if most < GIB / 2.0 => ("Memory".into(), "MiB", GIB / 1024.0),
         MEMORY => ("Memory".into(), "GiB", GIB),
         other => (other.to_owned(), "", 1.0),
     }
 }
 
 fn drawn(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Replica]) -> Option<Plot> {
-    let (title, unit, scale) = called(name);
+    let mine = |key: &SeriesKey| key.name == name && key.attempt == attempt;
+    let values = series
+        .iter()
+        .filter(|(key, _)| mine(key))
+        .flat_map(|(_, points)| points)
+        .map(|point| point.value);
+    let (title, unit, scale) = called(name, values.fold(0.0, f64::max));
     let used = name == CPU || name == MEMORY;
     let ranks: BTreeMap<ReplicaKey, u32> = replicas
         .iter()
@@ -72,14 +79,14 @@ fn drawn(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Repli
         })
         .collect();
     let mut by_step = !used;
-    let mine: Vec<(&SeriesKey, &Vec<Point>)> = series
+    let drawn: Vec<(&SeriesKey, &Vec<Point>)> = series
         .iter()
-        .filter(|(key, points)| key.name == name && key.attempt == attempt && !points.is_empty())
+        .filter(|(key, points)| mine(key) && !points.is_empty())
         .collect();
-    by_step &= mine
+    by_step &= drawn
         .iter()
         .all(|(_, points)| points.iter().any(|point| point.step.is_some()));
-    let mut lines: Vec<(u32, Line)> = mine
+    let mut lines: Vec<(u32, Line)> = drawn
         .iter()
         .map(|(key, points)| {
             let rank = key

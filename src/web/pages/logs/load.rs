@@ -277,6 +277,11 @@ async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) 
     };
     match rest.iter().position(wanted) {
         Some(_) => {
+            // A flush that lies on the border is in both.
+            let first = rest.first().map(rows::anchor);
+            if let Some(twice) = lines.iter().position(|line| Some(rows::anchor(line)) == first) {
+                lines.truncate(twice);
+            }
             lines.append(&mut rest);
             Ok(Some(Window {
                 older: true,

@@ -96,9 +96,12 @@ pub async fn load(
 
 fn state(node: &Node, tone: Tone, sentence: String, worst: Option<&Condition>, now: DateTime<Utc>) -> State {
     // The worst condition says it better than a count does.
-    let sentence = match worst {
-        Some(condition) if tone == Tone::Warning => format!("{sentence}: {}", condition.message),
-        _ => sentence,
+    let (tone, sentence) = match worst {
+        Some(condition) if tone == Tone::Warning && condition.tone == Tone::Failed => {
+            (Tone::Failed, format!("Ready, but critical: {}", condition.message))
+        }
+        Some(condition) if tone == Tone::Warning => (tone, format!("{sentence}: {}", condition.message)),
+        _ => (tone, sentence),
     };
     State {
         tone,

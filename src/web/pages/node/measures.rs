@@ -38,8 +38,8 @@ const KNOWN: [(&str, &str, &str, f64, bool); 7] = [
     ("disk_used_bytes", "Disk used", "GiB", GIB, true),
     ("load_1m", "Load over 1 min", "", 1.0, true),
     ("celsius", "Hottest sensor", "°C", 1.0, false),
-    ("network_received_bytes", "Received between samples", "MiB", MIB, true),
-    ("network_sent_bytes", "Sent between samples", "MiB", MIB, true),
+    ("network_received_bytes", "Received", "MiB a sample", MIB, true),
+    ("network_sent_bytes", "Sent", "MiB a sample", MIB, true),
 ];
 
 /// A series' title and unit, and its scale.

@@ -21,12 +21,11 @@ pub async fn filled(
     if path.exists() {
         let options = Options {
             snapshot: Some(path),
-            fake_nodes: 0,
             ..options
         };
         return Ok((Testbed::start_with(options, tied, say).await?, None));
     }
-    let testbed = Testbed::start_with(
+    let mut testbed = Testbed::start_with(
         Options {
             fake_nodes: 0,
             ..options
@@ -35,6 +34,7 @@ pub async fn filled(
         say,
     )
     .await?;
+    testbed.options.fake_nodes = nodes;
     let filled = fill::fill(&testbed.client().await?, testbed.layout, nodes, pods).await?;
     save(&testbed, &path).await?;
     Ok((testbed, Some(filled)))
