@@ -101,7 +101,7 @@ fn reaches(caller: &Caller, role: TeamRole) -> bool {
 
 /// Whether the route takes what is sent and offers what is accepted.
 fn speak(route: &Route, headers: &HeaderMap) -> Result<(), Error> {
-    if !route.consumes.is_empty() && (has_body(headers) || headers.contains_key(header::CONTENT_TYPE)) {
+    if !route.consumes.is_empty() && has_body(headers) {
         let sent = media_type(headers);
         let taken = (sent.as_deref()).is_some_and(|sent| route.consumes.iter().any(|known| known == sent));
         if !taken {
@@ -128,7 +128,10 @@ fn has_body(headers: &HeaderMap) -> bool {
     let length = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok());
-    length.is_some_and(|length| length != "0") || headers.contains_key(header::TRANSFER_ENCODING)
+    match length {
+        Some(length) => length != "0",
+        None => headers.contains_key(header::TRANSFER_ENCODING) || headers.contains_key(header::CONTENT_TYPE),
+    }
 }
 
 fn accepts(accept: &str, offered: &[String]) -> bool {
