@@ -67,12 +67,7 @@ async fn a_printed_secret_is_found_nowhere() {
             searched.push((format!("API {status} {path}"), text));
         }
     }
-    for path in [
-        "/api/v1/jobs",
-        "/api/v1/audit",
-        "/api/v1/secrets",
-        "/api/v1/nodes",
-    ] {
+    for path in ["/api/v1/jobs", "/api/v1/audit", "/api/v1/secrets", "/api/v1/nodes"] {
         searched.push((format!("API {path}"), api.text(path, None).await.1));
     }
     let cookie = sign_in(&world).await;
