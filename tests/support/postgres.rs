@@ -73,7 +73,15 @@ fn options(server: &str) -> PgConnectOptions {
 
 async fn connect(server: &str, database: &str) -> PgConnection {
     let options = options(server).database(database);
-    PgConnection::connect_with(&options).await.expect("the server answers")
+    // Its port is open a moment before it answers.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match PgConnection::connect_with(&options).await {
+            Ok(connection) => return connection,
+            Err(error) => assert!(Instant::now() < deadline, "the server does not answer: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// The template's name holds a digest of the schema, so that a change of the schema makes another.
