@@ -2,10 +2,14 @@
 //!
 //! One binary for all of it. Servers are real, and die with the test; see `ground`.
 
+mod support;
+
 #[path = "house/backup.rs"]
 mod backup;
 #[path = "house/cli.rs"]
 mod cli;
+#[path = "house/dropped.rs"]
+mod dropped;
 #[path = "house/ground.rs"]
 mod ground;
 #[path = "house/postgres.rs"]

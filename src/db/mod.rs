@@ -88,8 +88,14 @@ impl Db {
         }
     }
 
+    /// Begins a transaction in a task of its own, so that whoever stops waiting for it (a client that left, a deadline)
+    /// drops a transaction, which rolls back. sqlx 0.9 forgets a `BEGIN` that was sent and not awaited: the connection
+    /// goes back to the pool inside a transaction that nobody commits, and takes the next statements with it.
     pub async fn begin(&self) -> Result<Tx<'static>, DbError> {
-        Ok(self.pool.begin().await?)
+        // Waiting for a free connection is dropped with its caller.
+        let connection = self.pool.acquire().await?;
+        let begun = tokio::spawn(sqlx::Transaction::begin(connection, None)).await;
+        Ok(begun.map_err(|_| sqlx::Error::WorkerCrashed)??)
     }
 
     /// One round trip, for readiness.

@@ -47,7 +47,9 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
         };
         return finish(worker, lease, how).await;
     }
+    let all = rows.len();
     hold_back_without_secrets(worker, &mut rows).await?;
+    let held_back = all - rows.len();
     let holders: Vec<Holder> = queue::holders(&worker.db, cluster)
         .await?
         .into_iter()
@@ -78,7 +80,8 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
         .look_again_at
         .unwrap_or(now + NEXT_LOOK)
         .clamp(now, now + NEXT_LOOK);
-    let how = if answer.waiting.is_empty() && answer.beyond == 0 {
+    // Putting a secret pokes nobody.
+    let how = if answer.waiting.is_empty() && answer.beyond == 0 && held_back == 0 {
         Finish::Done
     } else {
         Finish::At(next)

@@ -54,6 +54,10 @@ async fn sleeper(extra: &[(&str, &str)]) -> (Tally, i64) {
     let mut at = 0;
     // Which of the two it is can't be seen from outside: each has its turn, and one of them is right.
     for worker in [0, 1] {
+        // Once something is stored twice, rows overlap and nothing more is merged: the answer is known.
+        if doubled_points(&mut database).await > 0 {
+            break;
+        }
         while stored(&mut database).await < at + 3_000 {
             assert!(Instant::now() < deadline, "nothing is stored");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -70,6 +74,9 @@ async fn sleeper(extra: &[(&str, &str)]) -> (Tally, i64) {
                 .await
                 .expect("an answer");
             if over > 0 {
+                break;
+            }
+            if doubled_points(&mut database).await > 0 {
                 break;
             }
             assert!(Instant::now() < deadline, "the other worker does not take over");
@@ -99,6 +106,12 @@ async fn sleeper(extra: &[(&str, &str)]) -> (Tally, i64) {
             .await
             .expect("an answer"),
     )
+}
+
+async fn doubled_points(database: &mut PgConnection) -> i64 {
+    let more = "select count(*) - count(distinct step) from metric_chunks, unnest(steps) as s (step)
+                where series = 'loss'";
+    sqlx::query_scalar(more).fetch_one(database).await.expect("an answer")
 }
 
 async fn stored(database: &mut PgConnection) -> i64 {

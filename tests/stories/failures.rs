@@ -26,7 +26,7 @@ async fn one_failing_rank_of_four_restarts_the_whole_and_then_fails_with_its_nam
     let attempts = world.attempts(&job).await;
     assert_eq!(
         (&attempts[0]["outcome"], &attempts[0]["reason"]),
-        (&json!("failed"), &json!("replica_failed"))
+        (&json!("failed"), &json!("exit_code"))
     );
     let phases: Vec<Value> = world
         .replicas(&job, 1)

@@ -59,7 +59,7 @@ async fn priority_goes_before_age_and_backfill_never_delays_the_large() {
 async fn what_is_too_big_is_told_so_and_holds_up_nobody() {
     let mut world = World::new().await;
     let mut big = document("big", 1, "64", json!({}));
-    big["cluster"] = json!("here");
+    big["cluster"] = json!("local");
     let big = world.submit(big).await;
     let small = world.submit(document("small", 1, "1", json!({}))).await;
     world.pass(2.0).await;
@@ -106,7 +106,7 @@ async fn a_cluster_whose_worker_is_gone_is_stale_and_says_since_when() {
     let job = world.job(&running).await;
     assert!(!job["stale_since"].is_null(), "{job:#}");
     let mut waits = document("waits", 1, "1", json!({}));
-    waits["cluster"] = json!("here");
+    waits["cluster"] = json!("local");
     let waits = world.submit(waits).await;
     let why = world.why(&waits).await;
     println!("{}", why["sentence"]);

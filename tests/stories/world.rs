@@ -26,6 +26,7 @@ use trainyard::{
         listen::Listener,
         notify, partitions,
         tasks::{self, TaskKind},
+        workers,
     },
     keys::KeyFile,
     runtimes::Runtime,
@@ -86,7 +87,7 @@ impl World {
             .expect("an answer")
             .expect("a token");
         let keys = Arc::new(KeyFile::open_or_create(&folder.path().join("keys"), &mut rand::rng()).expect("keys"));
-        let cluster = clusters::ensure_local(&db, MACHINE, "here", ClusterId(Uuid::now_v7()), now)
+        let cluster = clusters::ensure_local(&db, MACHINE, "local", ClusterId(Uuid::now_v7()), now)
             .await
             .expect("it");
         let stop = CancellationToken::new();
@@ -170,6 +171,11 @@ impl World {
             return;
         }
         let holding = self.hold(now).await;
+        workers::beat(&self.db, self.worker.id, MACHINE, now)
+            .await
+            .expect("a heartbeat");
+        // What the runtime noticed.
+        self.poke_open().await;
         self.ingest.flush(&holding, now, true).await.expect("a flush");
         self.worker.perform_due().await.expect("the work is done");
         if self.manner == Manner::Twice {
@@ -198,6 +204,16 @@ impl World {
             tx.commit().await.expect("a commit");
         }
         self.worker.perform_due().await.expect("the work is done");
+    }
+
+    async fn poke_open(&self) {
+        let open = attempts::open_on(&self.db, self.cluster).await.expect("an answer");
+        let jobs: Vec<Uuid> = open.into_iter().map(|(_, job)| job.0).collect();
+        let mut tx = self.db.begin().await.expect("a transaction");
+        tasks::poke_all(&mut tx, TaskKind::Job, &jobs, Some(MACHINE), self.now())
+            .await
+            .expect("pokes");
+        tx.commit().await.expect("a commit");
     }
 
     async fn poke_everything(&self) {

@@ -73,16 +73,15 @@ fn options(server: &str) -> PgConnectOptions {
 
 async fn connect(server: &str, database: &str) -> PgConnection {
     let options = options(server).database(database);
-    // Another test process may have started the server a moment ago: it says so until it is ready.
-    for _ in 0..600 {
+    // Its port is open a moment before it answers.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
         match PgConnection::connect_with(&options).await {
-            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("57P03") => {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-            answer => return answer.expect("the server answers"),
+            Ok(connection) => return connection,
+            Err(error) => assert!(Instant::now() < deadline, "the server does not answer: {error}"),
         }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the server did not become ready within 30 s");
 }
 
 /// The template's name holds a digest of the schema, so that a change of the schema makes another.

@@ -192,9 +192,6 @@ pub async fn store(
     let jobs: Vec<Uuid> = advances.iter().map(|a| a.key.job.0).collect();
     let ids: Vec<Uuid> = advances.iter().map(|a| a.stream.0).collect();
     let mut from: Vec<i64> = advances.iter().map(|a| a.from_source as i64).collect();
-    if fences::are_skipped() {
-        from = where_they_are(tx, &ids).await?;
-    }
     let source: Vec<i64> = advances.iter().map(|a| a.source_offset as i64).collect();
     let bytes: Vec<i64> = advances.iter().map(|a| a.bytes as i64).collect();
     let lines: Vec<i64> = advances.iter().map(|a| a.lines as i64).collect();
@@ -202,7 +199,10 @@ pub async fn store(
     let dropped: Vec<i64> = advances.iter().map(|a| a.dropped_bytes as i64).collect();
     let stored: Vec<i64> = advances.iter().map(|a| a.stored_bytes as i64).collect();
     let states: Vec<Vec<u8>> = advances.iter().map(|a| a.state.clone()).collect();
-    let times: Vec<DateTime<Utc>> = advances.iter().map(|a| time(a.at)).collect();
+    let mut times: Vec<DateTime<Utc>> = advances.iter().map(|a| time(a.at)).collect();
+    if fences::are_skipped() {
+        (from, times) = where_they_are(tx, &ids).await?;
+    }
     let ended: Vec<bool> = advances.iter().map(|a| a.ended).collect();
     let done = sqlx::query!(
         r#"/* logs::store streams */
@@ -240,13 +240,16 @@ pub async fn store(
     insert_chunks(tx, chunks).await
 }
 
-/// Where streams are, whatever the writer believes: what is left of [`store`]'s proof when tests switch it off.
-async fn where_they_are(tx: &mut PgConnection, streams: &[Uuid]) -> Result<Vec<i64>, DbError> {
-    let found = sqlx::query_scalar(
-        "/* logs::where_they_are */ select s.source_offset from unnest($1::uuid[]) with ordinality as w (id, place)
+/// Where streams are, and a time after their last one, whatever the writer believes: so nothing is left of [`store`]'s
+/// proof when tests switch it off.
+async fn where_they_are(tx: &mut PgConnection, streams: &[Uuid]) -> Result<(Vec<i64>, Vec<DateTime<Utc>>), DbError> {
+    let found = sqlx::query_as::<_, (i64, DateTime<Utc>)>(
+        "/* logs::where_they_are */
+         select s.source_offset, coalesce(s.last_at, '2000-01-01') + interval '1 millisecond'
+         from unnest($1::uuid[]) with ordinality as w (id, place)
          join log_streams s on s.id = w.id order by w.place for update of s",
     );
-    Ok(found.bind(streams).fetch_all(tx).await?)
+    Ok(found.bind(streams).fetch_all(tx).await?.into_iter().unzip())
 }
 
 /// Writes chunk rows as they are. For a flush, and for the merged row that takes the place of small ones.
