@@ -196,6 +196,8 @@ async fn news_wake_whoever_waits_for_them() {
     world.says(launch.attempt, "worker-0", "one").await;
     // A new worker hears of what an older one started.
     world.restart();
+    // What happened before its time may be anything, so everything that is there is news once.
+    assert!(news(&world).await.contains(&launch.attempt));
     let go = world.replica(launch.attempt, "worker-0").work().join("go");
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("a pipe");
     // Opening for reading and writing waits for nobody.
@@ -207,12 +209,29 @@ async fn news_wake_whoever_waits_for_them() {
     // The first line is answered by output, the second by the end.
     for _ in 0..2 {
         std::io::Write::write_all(&mut pipe, b"go\n").expect("written");
-        let news = tokio::time::timeout(Duration::from_secs(60), world.runtime.changed())
-            .await
-            .expect("woken");
-        assert_eq!(news, [launch.attempt]);
+        assert_eq!(news(&world).await, [launch.attempt]);
     }
     assert_eq!(world.ends(launch.attempt).await[0].code, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_hears_of_what_another_one_starts_beside_it() {
+    let mut world = World::new();
+    world.restart();
+    let elder = world.another();
+    let launch = script(1, "until [ -p go ]; do sleep 0.01; done; read -r line < go; exit 3");
+    elder.start(&launch).await.expect("started");
+    let go = world.replica(launch.attempt, "worker-0").work().join("go");
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("a pipe");
+    assert_eq!(news(&world).await, [launch.attempt], "it is there");
+    tokio::fs::write(&go, b"go\n").await.expect("written");
+    assert_eq!(news(&world).await, [launch.attempt], "it ended");
+    assert_eq!(world.ends(launch.attempt).await[0].code, Some(3));
+}
+
+async fn news(world: &World) -> Vec<AttemptId> {
+    let news = tokio::time::timeout(Duration::from_secs(60), world.runtime.changed());
+    news.await.expect("woken")
 }
 
 /// A disk of its own for one test; `None` where none can be mounted.

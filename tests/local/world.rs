@@ -50,7 +50,12 @@ impl World {
 
     /// As if the worker had been killed and another one had started.
     pub fn restart(&mut self) {
-        self.runtime = LocalRuntime::open(self.options.clone()).expect("the runtime opens again");
+        self.runtime = self.another();
+    }
+
+    /// What another worker of this machine has.
+    pub fn another(&self) -> LocalRuntime {
+        LocalRuntime::open(self.options.clone()).expect("the runtime opens again")
     }
 
     /// As if a worker with another program had started.

@@ -6,7 +6,13 @@
 //!
 //! Deliberately absent: records, policy, and which resources are free; those are the worker's.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -84,7 +90,12 @@ pub(crate) struct Inner {
     account: Option<Account>,
     cgroups: Found,
     watcher: watch::Watcher,
+    /// The attempts all of whose replicas are watched.
+    watched: Mutex<BTreeSet<AttemptId>>,
 }
+
+/// Attempts that another process of this machine started are looked for this often.
+const LOOK_FOR_NEW: Duration = Duration::from_secs(1);
 
 impl LocalRuntime {
     /// Finds or makes what the runtime needs: its folders, the account, its control groups. Blocking.
@@ -106,10 +117,9 @@ impl LocalRuntime {
             account,
             cgroups: cgroup::find(),
             watcher: watch::Watcher::new(),
+            watched: Mutex::default(),
         };
-        for attempt in present {
-            inner.watch(attempt).map_err(retry("the attempts"))?;
-        }
+        inner.watch_new().map_err(retry("the attempts"))?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -145,16 +155,44 @@ impl LocalRuntime {
 }
 
 impl Inner {
-    /// Watches the replicas of an attempt that have not ended.
-    fn watch(&self, attempt: AttemptId) -> io::Result<()> {
-        let folder = self.layout.attempt(attempt);
-        for replica in folder.record()?.into_iter().flat_map(|record| record.replicas) {
-            let place = folder.replica(&replica.key);
-            if place.path().exists() && watch::is_live(&place)? {
-                self.watcher.add(attempt, place.path());
+    /// Watches the attempts that are not watched yet, most of them started by another process. What happened before
+    /// was missed, so each is news.
+    fn watch_new(&self) -> io::Result<()> {
+        let present = self.layout.list()?;
+        let new: Vec<AttemptId> = {
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            watched.retain(|attempt| present.binary_search(attempt).is_ok());
+            present
+                .into_iter()
+                .filter(|attempt| !watched.contains(attempt))
+                .collect()
+        };
+        for attempt in new {
+            if self.watch(attempt)? {
+                self.watcher.tell(attempt);
             }
         }
         Ok(())
+    }
+
+    /// Watches the replicas of an attempt that have not ended. `false`: some are still being prepared.
+    fn watch(&self, attempt: AttemptId) -> io::Result<bool> {
+        let folder = self.layout.attempt(attempt);
+        let Some(record) = folder.record()? else {
+            return Ok(false);
+        };
+        for replica in record.replicas {
+            let place = folder.replica(&replica.key);
+            if !place.path().exists() {
+                return Ok(false);
+            }
+            if watch::is_live(&place)? {
+                self.watcher.add(attempt, place.path());
+            }
+        }
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.insert(attempt);
+        Ok(true)
     }
 }
 
@@ -228,7 +266,18 @@ impl Runtime for LocalRuntime {
     }
 
     async fn changed(&self) -> Vec<AttemptId> {
-        self.inner.watcher.changed().await
+        loop {
+            tokio::select! {
+                changed = self.inner.watcher.changed() => return changed,
+                () = tokio::time::sleep(LOOK_FOR_NEW) => {}
+            }
+            if let Err(error) = self
+                .blocking(|inner| inner.watch_new().map_err(retry("the attempts")))
+                .await
+            {
+                tracing::debug!(%error, "could not look for attempts that others started");
+            }
+        }
     }
 }
 

@@ -93,6 +93,12 @@ impl Watcher {
         }
     }
 
+    /// Makes news of an attempt.
+    pub fn tell(&self, attempt: AttemptId) {
+        self.shared.state().changed.insert(attempt);
+        self.shared.news.notify_one();
+    }
+
     /// Waits for news. Dropping the future loses none.
     pub async fn changed(&self) -> Vec<AttemptId> {
         loop {
