@@ -1,5 +1,6 @@
-//! Creates, coalesced. A task takes whatever waits, without a timer, and writes it with one statement: alone a create
-//! waits for nothing, and under load hundreds share one round trip and one commit.
+//! Creates, coalesced. A lane takes whatever waits, without a timer, and writes it with one statement: alone a create
+//! waits for nothing, and under load hundreds share one round trip and one commit. There are two lanes, so that one
+//! prepares its rows while the other waits for the disk.
 //!
 //! One bad row can't fail its neighbours: everything that can be checked was checked before, and where the database
 //! still refuses a batch, its jobs are written one by one, so that only the guilty one is refused.
@@ -7,7 +8,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, SubsecRound, Utc};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use trainyard_core::model::{JobId, UserId};
 use uuid::Uuid;
 
@@ -15,11 +16,12 @@ use super::{Refusal, wake::Waker};
 use crate::{
     clock::Clock,
     db::{
-        Db,
+        Db, DbError,
         jobs_create::{self, Key, NewJob, Replay},
     },
 };
 
+const LANES: usize = 2;
 /// One statement writes at most this many.
 const BATCH: usize = 256;
 /// This many may wait; the next one is told to come back later.
@@ -47,7 +49,10 @@ pub struct Created {
 impl Creator {
     pub fn start(db: Db, clock: Arc<dyn Clock>, wake: Waker) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
-        tokio::spawn(write(db, clock, wake, waiting));
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..LANES {
+            tokio::spawn(write(db.clone(), clock.clone(), wake.clone(), waiting.clone()));
+        }
         Self { queue }
     }
 
@@ -65,10 +70,10 @@ impl Creator {
     }
 }
 
-async fn write(db: Db, clock: Arc<dyn Clock>, wake: Waker, mut waiting: mpsc::Receiver<Pending>) {
+async fn write(db: Db, clock: Arc<dyn Clock>, wake: Waker, waiting: Arc<Mutex<mpsc::Receiver<Pending>>>) {
     let mut batch: Vec<Pending> = Vec::with_capacity(BATCH);
     loop {
-        if batch.is_empty() && waiting.recv_many(&mut batch, BATCH).await == 0 {
+        if batch.is_empty() && waiting.lock().await.recv_many(&mut batch, BATCH).await == 0 {
             return;
         }
         // Whose client has gone, is not worth writing.
@@ -115,7 +120,11 @@ async fn write_batch(db: &Db, clock: &dyn Clock, wake: &Waker, batch: Vec<Pendin
         return;
     };
     let jobs: Vec<&NewJob> = batch.iter().map(|pending| &pending.job).collect();
-    match jobs_create::insert(db, installation, &jobs, now).await {
+    let mut written = jobs_create::insert(db, installation, &jobs, now).await;
+    if written.as_ref().is_err_and(DbError::is_collision) {
+        written = jobs_create::insert(db, installation, &jobs, now).await;
+    }
+    match written {
         Ok(written) => {
             for (pending, written) in batch.into_iter().zip(written) {
                 answer(db, wake, pending, written, now).await;
