@@ -293,22 +293,19 @@ impl Ask {
         }
     }
 
-    /// The page that nearly everybody asks for: no filter, and [`USUAL`] rows of everything or of one team. With its
-    /// limit in the text, Postgres keeps the plan; a limit that is a parameter is planned anew for every page, which
-    /// costs more than the page itself.
+    /// The page that nearly everybody asks for: the newest [`USUAL`] of everything or of one team. With its limit in
+    /// the text and no bound, Postgres keeps the plan; otherwise it plans each page anew, which costs more than the
+    /// page itself.
     async fn usual_rows(&self, db: &Db) -> Result<Option<Vec<JobRow>>, DbError> {
-        if self.has_rest() || self.owner.is_some() || self.phases.is_some() || self.limit != USUAL {
+        let bounded = self.before != Uuid::max() || !self.from.is_nil() || self.limit != USUAL;
+        if bounded || self.has_rest() || self.owner.is_some() || self.phases.is_some() {
             return Ok(None);
         }
         Ok(Some(match self.teams.as_deref() {
-            None => select!(
-                ["jobs j where j.deleted_at is null and j.id < $1 and j.id >= $2 order by j.id desc limit 51"]
-                db, self.before, self.from
-            )?,
+            None => select!(["jobs j where j.deleted_at is null order by j.id desc limit 51"] db,)?,
             Some(&[team]) => select!(
-                ["jobs j where j.team_id = $1 and j.deleted_at is null and j.id < $2 and j.id >= $3
-                order by j.id desc limit 51"]
-                db, team, self.before, self.from
+                ["jobs j where j.team_id = $1 and j.deleted_at is null order by j.team_id desc, j.id desc limit 51"]
+                db, team
             )?,
             Some(_) => return Ok(None),
         }))
