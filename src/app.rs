@@ -358,6 +358,7 @@ async fn open_worker(
         listener: wakes.clone(),
         keys: Arc::new(move || keys.ring()),
         runtimes: BTreeMap::from([(cluster, as_runtime)]),
+        keep: config.keep.clone(),
     });
     let local = Arc::new(Local {
         worker: worker.clone(),
@@ -387,5 +388,9 @@ async fn greet(config: &Config, db: &Db, welcome: &Welcome, now: chrono::DateTim
     );
     println!("  Another link later:                trainyard token link");
     println!("  Stop it with Ctrl-C; jobs go on.\n");
+    if let Some(at) = installation::read(db).await?.restored_at {
+        println!("  These records were restored at {}.", at.format("%Y-%m-%d %H:%M UTC"));
+        println!("  Workers only observe. Have a look at the jobs, then: trainyard restore --confirm\n");
+    }
     Ok(())
 }

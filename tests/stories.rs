@@ -16,5 +16,7 @@ mod hangs;
 mod queueing;
 #[path = "stories/repeated.rs"]
 mod repeated;
+#[path = "stories/upkeep.rs"]
+mod upkeep;
 #[path = "stories/wishes.rs"]
 mod wishes;

@@ -48,6 +48,7 @@ pub mod steps;
 pub mod tasks;
 pub mod teams;
 pub mod tokens;
+pub mod upkeep;
 pub mod usage;
 pub mod usage_read;
 pub mod users;

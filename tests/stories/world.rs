@@ -18,7 +18,7 @@ use trainyard::{
     actions::bootstrap,
     cli::{Cli, Command},
     clock::{Clock, FakeClock},
-    config::Environment,
+    config::{Environment, Keep},
     db::{
         Db, attempts,
         clusters::{self, NodeSight},
@@ -73,6 +73,15 @@ impl World {
     }
 
     pub async fn in_manner(manner: Manner) -> Self {
+        Self::made(manner, Keep::default()).await
+    }
+
+    /// With other bounds of what is kept.
+    pub async fn keeping(keep: Keep) -> Self {
+        Self::made(Manner::Plain, keep).await
+    }
+
+    async fn made(manner: Manner, keep: Keep) -> Self {
         let test = database().await;
         let db = test.db.clone();
         let folder = tempfile::tempdir().expect("a folder");
@@ -102,6 +111,7 @@ impl World {
             listener: Listener::start(&db, notify::ALL, stop.clone()),
             keys: Arc::new(move || ring.ring()),
             runtimes: BTreeMap::from([(cluster, as_runtime.clone())]),
+            keep,
         });
         let (seals, _seals) = tokio::sync::mpsc::channel(10_000);
         let about = Arc::new(FromRecords(worker.clone()));
@@ -204,6 +214,34 @@ impl World {
             tx.commit().await.expect("a commit");
         }
         self.worker.perform_due().await.expect("the work is done");
+    }
+
+    /// A long time passes in which nothing happens, and then a worker looks after the installation.
+    pub async fn later(&mut self, days: i64) {
+        self.clock
+            .advance(chrono::Duration::days(days).to_std().expect("not backwards"));
+        self.look_after().await;
+    }
+
+    /// A round of upkeep, with all that follows.
+    pub async fn look_after(&mut self) {
+        self.worker.ask_for_upkeep().await.expect("a task");
+        self.settle().await;
+    }
+
+    /// Further workers of the same installation, on the same machine.
+    pub fn colleagues(&self, many: usize) -> Vec<Arc<Worker>> {
+        let another = || Worker {
+            db: self.db.clone(),
+            clock: self.clock.clone(),
+            id: WorkerId(Uuid::now_v7()),
+            machine_id: MACHINE.to_owned(),
+            listener: self.worker.listener.clone(),
+            keys: self.worker.keys.clone(),
+            runtimes: self.worker.runtimes.clone(),
+            keep: self.worker.keep.clone(),
+        };
+        (0..many).map(|_| Arc::new(another())).collect()
     }
 
     async fn poke_open(&self) {
