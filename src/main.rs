@@ -190,7 +190,7 @@ fn restore(args: RestoreArgs) -> Result<ExitCode, Failure> {
     let config = settle(&args.settings)?;
     let done = match args.file {
         Some(file) => wait_for(backup::restore(&config, &file, args.replace, chrono::Utc::now()))??,
-        None => wait_for(backup::confirm(&config))??,
+        None => wait_for(backup::confirm(&config, chrono::Utc::now()))??,
     };
     print(&done)?;
     Ok(ExitCode::SUCCESS)

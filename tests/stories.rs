@@ -16,6 +16,8 @@ mod hangs;
 mod queueing;
 #[path = "stories/repeated.rs"]
 mod repeated;
+#[path = "stories/restored.rs"]
+mod restored;
 #[path = "stories/upkeep.rs"]
 mod upkeep;
 #[path = "stories/wishes.rs"]

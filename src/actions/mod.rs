@@ -6,6 +6,7 @@
 //! - [`wish`]: cancel, suspend, resume, delete, priority.
 //! - [`report`]: checkpoints and metric points, by a job's own processes or a member.
 //! - [`people`], [`tokens`], [`sign_in`], [`secrets`], [`clusters`], [`code`]: everything else.
+//! - [`restored`]: the word that ends the time of only observing after a restore.
 //! - [`bootstrap`]: the first start.
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub mod create;
 pub mod people;
 pub mod refusal;
 pub mod report;
+pub mod restored;
 pub mod secrets;
 pub mod sign_in;
 pub mod tokens;

@@ -22,7 +22,7 @@ use crate::{
     db::{
         DbError, attempts,
         holdings::{self, Holding},
-        jobs, notify,
+        installation, jobs, notify,
         tasks::{self, TaskKind},
     },
     runtimes::{Runtime, local::LocalRuntime},
@@ -47,29 +47,63 @@ pub struct Local {
 }
 
 impl Local {
-    /// Holds the cluster whenever nobody else does, until told to stop.
+    /// Holds the cluster whenever nobody else does, until told to stop. On restored records that nobody has confirmed, it
+    /// looks at the machine and does nothing else: what runs here may be all that is left of what the records lost.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            hold::held(
-                &self.worker,
-                holdings::CLUSTER,
-                self.cluster.0,
-                &stop,
-                |holding, over| {
-                    let (seals, asked) = tokio::sync::mpsc::channel(SEALS_WAITING);
-                    vec![
-                        Box::pin(self.clone().watch(over.clone())),
-                        Box::pin(self.clone().tend(holding.clone(), over.clone())),
-                        Box::pin(node::look_often(self.clone(), holding.clone(), over.clone())),
-                        Box::pin(self.clone().ingest(holding.clone(), seals, over.clone())),
-                        Box::pin(self.clone().seal(holding, asked, over)),
-                    ]
-                },
-            )
-            .await;
+            let observe_only = match installation::read(&self.worker.db).await {
+                Ok(installation) => Some(installation.restored_at.is_some()),
+                Err(error) => {
+                    tracing::debug!(%error, "could not ask whether the records were restored");
+                    None
+                }
+            };
+            if let Some(observe_only) = observe_only {
+                self.clone().hold(observe_only, &stop).await;
+            }
             tokio::select! {
                 () = tokio::time::sleep(hold::RENEW / 2) => {}
                 () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn hold(self: Arc<Self>, observe_only: bool, stop: &CancellationToken) {
+        hold::held(
+            &self.worker,
+            holdings::CLUSTER,
+            self.cluster.0,
+            stop,
+            |holding, over| {
+                if observe_only {
+                    return vec![
+                        Box::pin(node::look_often(self.clone(), holding, over.clone())),
+                        Box::pin(self.clone().await_confirmation(over)),
+                    ];
+                }
+                let (seals, asked) = tokio::sync::mpsc::channel(SEALS_WAITING);
+                vec![
+                    Box::pin(self.clone().watch(over.clone())),
+                    Box::pin(self.clone().tend(holding.clone(), over.clone())),
+                    Box::pin(node::look_often(self.clone(), holding.clone(), over.clone())),
+                    Box::pin(self.clone().ingest(holding.clone(), seals, over.clone())),
+                    Box::pin(self.clone().seal(holding, asked, over)),
+                ]
+            },
+        )
+        .await;
+    }
+
+    /// Returns once a person has confirmed, which ends the holding, so that it is taken anew with all its loops.
+    async fn await_confirmation(self: Arc<Self>, over: CancellationToken) {
+        tracing::warn!(
+            "these records were restored: only observing until a person confirms (trainyard restore --confirm)"
+        );
+        while over.run_until_cancelled(tokio::time::sleep(TEND)).await.is_some() {
+            match installation::read(&self.worker.db).await {
+                Ok(installation) if installation.restored_at.is_none() => return,
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "could not ask whether a person confirmed"),
             }
         }
     }

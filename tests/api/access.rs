@@ -206,6 +206,8 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
                 "wish=submit&from=&key=&document=apiVersion%3A+trainyard.dev%2Fv1%0Akind%3A+Job%0Aname%3A+page%0Ateam%3A+default%0Aroles%3A%0A++-+name%3A+worker%0A++++command%3A+%5Becho%5D%0A",
             )
         },
+        "POST /api/v1/installation/confirm-restore" => plain(),
+        "POST /restored/confirm" => form(""),
         "POST /jobs/{job}/{verb}" => form("name=subject&etag=*&priority=0"),
         "POST /settings/tokens" => Case {
             stranger: Some(200),

@@ -14,14 +14,14 @@ use nix::{
 use crate::ground::{Ground, alive, until};
 
 /// A running `trainyard up` on ports of its own.
-struct Up {
-    process: Child,
-    pages: SocketAddr,
+pub struct Up {
+    pub process: Child,
+    pub pages: SocketAddr,
     figures: SocketAddr,
 }
 
 impl Up {
-    fn start(ground: &mut Ground) -> Self {
+    pub fn start(ground: &mut Ground) -> Self {
         let (pages, figures) = (free(), free());
         let process = Command::new(env!("CARGO_BIN_EXE_trainyard"))
             .arg("up")
@@ -32,7 +32,7 @@ impl Up {
             // The person's own file is not the test's.
             .env("XDG_CONFIG_HOME", ground.folder.join("config"))
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(fs::File::create(ground.folder.join(format!("up-{}.out", pages.port()))).unwrap())
             .stderr(fs::File::create(ground.folder.join(format!("up-{}.log", pages.port()))).unwrap())
             .spawn()
             .unwrap();
@@ -44,7 +44,7 @@ impl Up {
         }
     }
 
-    async fn answers(&mut self, path: &str) {
+    pub async fn answers(&mut self, path: &str) {
         let url = format!("http://{}{path}", self.pages);
         until(&url, async || {
             assert!(self.process.try_wait().unwrap().is_none(), "`up` ended");
@@ -53,7 +53,7 @@ impl Up {
         .await;
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.process.id()).unwrap()), signal).unwrap();
     }
 }

@@ -155,6 +155,7 @@ mod tests {
             },
             team_names: BTreeMap::new(),
             via: Via::Job(JobId(Uuid::nil())),
+            restored_at: None,
         }
     }
 
