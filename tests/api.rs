@@ -4,6 +4,8 @@ mod support;
 
 #[path = "api/access.rs"]
 mod access;
+#[path = "api/collisions.rs"]
+mod collisions;
 #[path = "api/creates.rs"]
 mod creates;
 #[path = "api/jobs.rs"]

@@ -51,6 +51,19 @@ pub struct Actions {
     installation: Arc<OnceCell<Uuid>>,
 }
 
+/// Deeds lock what they are about and then ask for a look at it; a worker has its look and then locks what it is about.
+/// Where the two meet, the database undoes one of them, and the deed is done again. Counts how often that was.
+#[derive(Default)]
+struct Tries(u8);
+
+impl Tries {
+    /// Whether to do it again.
+    fn again<T>(&mut self, done: &Result<T, Refusal>) -> bool {
+        self.0 += 1;
+        self.0 < 4 && matches!(done, Err(Refusal::Db(error)) if error.is_collision())
+    }
+}
+
 /// Who asks, and in which request.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
