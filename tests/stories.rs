@@ -10,6 +10,8 @@ mod world;
 
 #[path = "stories/failures.rs"]
 mod failures;
+#[path = "stories/gone.rs"]
+mod gone;
 #[path = "stories/hangs.rs"]
 mod hangs;
 #[path = "stories/queueing.rs"]

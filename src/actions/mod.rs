@@ -6,6 +6,7 @@
 //! - [`wish`]: cancel, suspend, resume, delete, priority.
 //! - [`report`]: checkpoints and metric points, by a job's own processes or a member.
 //! - [`people`], [`tokens`], [`sign_in`], [`secrets`], [`clusters`], [`code`]: everything else.
+//! - [`gone`]: a machine that will not come back.
 //! - [`restored`]: the word that ends the time of only observing after a restore.
 //! - [`bootstrap`]: the first start.
 
@@ -28,6 +29,7 @@ pub mod bootstrap;
 pub mod clusters;
 pub mod code;
 pub mod create;
+pub mod gone;
 pub mod people;
 pub mod refusal;
 pub mod report;

@@ -23,6 +23,7 @@ pub mod events;
 pub mod feed;
 pub mod fences;
 pub mod first_start;
+pub mod gone;
 pub mod grants;
 pub mod holdings;
 pub mod installation;

@@ -15,12 +15,13 @@ use super::{
     about::FromRecords,
     hold,
     ingest::{self, Ingest},
-    node, post_mortem,
+    node,
+    post_mortem::{self, Right},
     seal::{self, SealRequest},
 };
 use crate::{
     db::{
-        DbError, attempts,
+        Db, DbError, attempts,
         holdings::{self, Holding},
         installation, jobs, notify,
         tasks::{self, TaskKind},
@@ -186,7 +187,7 @@ impl Local {
             }
             if until_sweep.is_zero() {
                 until_sweep = SWEEP;
-                if let Err(error) = self.sweep().await {
+                if let Err(error) = sweep(&self.worker.db, self.runtime.as_ref()).await {
                     tracing::debug!(%error, "could not look for strays");
                 }
             }
@@ -202,7 +203,7 @@ impl Local {
         let worker = &self.worker;
         let now = worker.clock.now();
         for (job, number) in attempts::without_post_mortem(&worker.db, self.cluster, now - PATIENCE, 100).await? {
-            post_mortem::freeze(worker, holding, job, number).await?;
+            post_mortem::freeze(worker, Right::Holding(holding), job, number).await?;
         }
         for (attempt, job) in attempts::releasable(&worker.db, self.cluster, 100).await? {
             self.runtime.release(attempt).await?;
@@ -226,18 +227,15 @@ impl Local {
         }
         Ok(())
     }
+}
 
-    /// Ends processes of attempts that are over or that no record knows: a start that was decided before somebody
-    /// else ended the attempt, or records that were restored from before it.
-    async fn sweep(&self) -> Result<(), WorkError> {
-        let present = self.runtime.attempts().await?;
-        let open: BTreeSet<AttemptId> = attempts::open_among(&self.worker.db, &present)
-            .await?
-            .into_iter()
-            .collect();
-        for attempt in present.into_iter().filter(|attempt| !open.contains(attempt)) {
-            self.runtime.stop(attempt).await?;
-        }
-        Ok(())
+/// Ends processes of attempts that are over or that no record knows: a start that was decided before somebody else ended
+/// the attempt, what ran on while its machine was taken for gone, or records that were restored from before it.
+pub async fn sweep(db: &Db, runtime: &dyn Runtime) -> Result<(), WorkError> {
+    let present = runtime.attempts().await?;
+    let open: BTreeSet<AttemptId> = attempts::open_among(db, &present).await?.into_iter().collect();
+    for attempt in present.into_iter().filter(|attempt| !open.contains(attempt)) {
+        runtime.stop(attempt).await?;
     }
+    Ok(())
 }

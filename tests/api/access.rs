@@ -208,6 +208,7 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
         },
         "POST /api/v1/installation/confirm-restore" => plain(),
         "POST /restored/confirm" => form(""),
+        "POST /api/v1/nodes/{node}/gone" => plain(),
         "POST /jobs/{job}/{verb}" => form("name=subject&etag=*&priority=0"),
         "POST /settings/tokens" => Case {
             stranger: Some(200),
@@ -366,6 +367,8 @@ impl Stage {
         people.insert(Who::Owner, world.person("Owner", &world.team, Some("owner")).await);
         let cluster = cluster(&world, "earth").await;
         let node = node(&world, &cluster, "machine").await;
+        // Only what nobody looks after can be said to be gone.
+        world.run("update nodes set stale_since = now()").await;
         Self {
             world,
             people,

@@ -100,6 +100,7 @@ pub fn register(routes: Routes) -> Routes {
         .api(Team(Viewer), routes!(nodes::events::list_node_events))
         .api(Team(Viewer), routes!(nodes::metrics::get_node_metrics))
         .api(Team(Viewer), routes!(nodes::replicas::list_node_replicas))
+        .api(Admin, routes!(nodes::gone::declare_gone))
         .api(Team(Member), routes!(checks::ask::ask_check))
         .api(SignedIn, routes!(checks::get::get_check));
 
