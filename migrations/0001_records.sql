@@ -404,6 +404,8 @@ create table checks (
     answered_at timestamptz,
     check ((answered_at is not null) = (phase <> 'waiting'))
 );
+create index checks_cluster on checks (cluster_id, id);
+create index checks_waiting on checks (created_at) where phase = 'waiting';
 comment on table checks is 'A question to a cluster or a cloud. The web writes it; a worker answers it.';
 
 -- ---------------------------------------------------------------------------------------------------------------------

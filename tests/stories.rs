@@ -8,6 +8,8 @@ mod simulated;
 #[path = "stories/world.rs"]
 mod world;
 
+#[path = "stories/checks.rs"]
+mod checks;
 #[path = "stories/failures.rs"]
 mod failures;
 #[path = "stories/gone.rs"]

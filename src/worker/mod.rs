@@ -29,6 +29,7 @@ use crate::{
 };
 
 pub mod about;
+pub mod check;
 pub mod hold;
 pub mod ingest;
 pub mod job;
@@ -199,11 +200,7 @@ impl Worker {
             TaskKind::Queue => queue::look(self, lease).await,
             TaskKind::Place => place::look(self, lease).await,
             TaskKind::Upkeep => upkeep::look(self, lease).await,
-            TaskKind::Check => {
-                let mut tx = self.db.begin().await?;
-                tasks::finish(&mut tx, lease, &Finish::Done, self.clock.now()).await?;
-                Ok(tx.commit().await.map_err(DbError::from)?)
-            }
+            TaskKind::Check => check::look(self, lease).await,
         }
     }
 

@@ -12,7 +12,7 @@ use super::{WorkError, Worker};
 use crate::{
     config::Keep,
     db::{
-        Db, DbError, installation,
+        Db, DbError, checks, installation,
         logs::keep,
         partitions, sessions,
         tasks::{self, Finish, Lease},
@@ -30,6 +30,8 @@ const KEYS: Duration = Duration::hours(25);
 const SILENT: Duration = Duration::hours(1);
 /// A node's points, which come every few seconds.
 const NODE_METRICS: Duration = Duration::days(30);
+/// Somebody who asked a cluster does not look for the answer any more.
+const UNANSWERED: Duration = Duration::hours(1);
 const CHECKS: Duration = Duration::days(7);
 const FOLLOWS: Duration = Duration::hours(1);
 
@@ -51,6 +53,7 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
 /// One round. True: a batch was full, so there may be more.
 async fn tidy(db: &Db, keep: &Keep, now: DateTime<Utc>) -> Result<bool, DbError> {
     sessions::sweep(db, now).await?;
+    checks::give_up(db, now - UNANSWERED, now).await?;
     let removed = [
         upkeep::idempotency_keys(db, now - KEYS).await?,
         upkeep::silent_workers(db, now - SILENT).await?,

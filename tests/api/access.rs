@@ -207,7 +207,7 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
             )
         },
         "POST /api/v1/installation/confirm-restore" => plain(),
-        "POST /restored/confirm" => form(""),
+        "POST /restored/confirm" | "POST /clusters/{cluster}/look" => form(""),
         "POST /api/v1/nodes/{node}/gone" => plain(),
         "POST /jobs/{job}/{verb}" => form("name=subject&etag=*&priority=0"),
         "POST /settings/tokens" => Case {

@@ -18,12 +18,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::Utc;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use trainyard_core::model::{AttemptId, JobId, Launch, Observed, ReplicaKey};
 
 use super::{OutputRef, OutputState, ReplicaUsage, Runtime, RuntimeError};
-use crate::shim::{
-    cgroup::{self, Controller, Found},
-    folder::{Account, Folder},
+use crate::{
+    machine::Machine,
+    shim::{
+        cgroup::{self, Controller, Found},
+        folder::{Account, Folder},
+    },
 };
 
 mod account;
@@ -263,6 +267,17 @@ impl Runtime for LocalRuntime {
     async fn usage(&self, attempt: AttemptId) -> Result<Vec<(ReplicaKey, ReplicaUsage)>, RuntimeError> {
         self.blocking(move |inner| usage::usage(inner, attempt).map_err(retry("the attempt's folder")))
             .await
+    }
+
+    async fn look(&self) -> Result<Value, RuntimeError> {
+        let facts = self.facts();
+        self.blocking(move |_| {
+            let machine = Machine::open().map_err(|error| RuntimeError::Retry(format!("this machine: {error}")));
+            let mut machine = machine?;
+            let now = machine.sample();
+            Ok(json!({ "machine": machine.facts(), "now": now, "trust_and_limits": facts }))
+        })
+        .await
     }
 
     async fn changed(&self) -> Vec<AttemptId> {

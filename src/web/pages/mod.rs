@@ -81,6 +81,7 @@ pub fn register(routes: Routes) -> Routes {
         .page(Team(Viewer), Bounded, GET, "/clusters", clusters::page)
         .page(Team(Viewer), Bounded, GET, "/clusters/{cluster}", cluster::page)
         .page(Team(Viewer), Bounded, GET, "/clusters/{cluster}/live", live::cluster)
+        .page(Team(Member), Bounded, POST, "/clusters/{cluster}/look", cluster::look)
         .page(SignedIn, Bounded, GET, "/search", search::page)
         .page(Admin, Bounded, POST, "/restored/confirm", restored::confirm)
         .page(SignedIn, Bounded, GET, "/settings", settings::page)
