@@ -18,6 +18,8 @@ mod openapi;
 mod people;
 #[path = "api/reports.rs"]
 mod reports;
+#[path = "api/rotation.rs"]
+mod rotation;
 #[path = "api/world.rs"]
 mod world;
 #[path = "api/world_parts.rs"]

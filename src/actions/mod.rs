@@ -8,6 +8,7 @@
 //! - [`people`], [`tokens`], [`sign_in`], [`secrets`], [`clusters`], [`code`]: everything else.
 //! - [`gone`]: a machine that will not come back.
 //! - [`restored`]: the word that ends the time of only observing after a restore.
+//! - [`rotate`]: a new key for the secrets.
 //! - [`bootstrap`]: the first start.
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub mod people;
 pub mod refusal;
 pub mod report;
 pub mod restored;
+pub mod rotate;
 pub mod secrets;
 pub mod sign_in;
 pub mod tokens;
