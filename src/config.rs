@@ -10,7 +10,10 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use nix::unistd::{User, geteuid};
+use nix::{
+    sys::resource::{Resource, getrlimit},
+    unistd::{User, geteuid},
+};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
@@ -197,6 +200,8 @@ pub struct Environment {
     pub root: bool,
     pub home: Option<PathBuf>,
     pub path: OsString,
+    /// How many files the program was allowed to have open when it began.
+    pub open_files: Option<u64>,
     pub xdg_data_home: Option<PathBuf>,
     pub xdg_config_home: Option<PathBuf>,
     /// From the environment alone: a flag would show its password in the list of processes.
@@ -217,6 +222,7 @@ impl Environment {
             root: geteuid().is_root(),
             home: folder("HOME").or_else(home_by_account),
             path: std::env::var_os("PATH").unwrap_or_default(),
+            open_files: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(files, _)| files),
             xdg_data_home: folder("XDG_DATA_HOME"),
             xdg_config_home: folder("XDG_CONFIG_HOME"),
             database_url: std::env::var("DATABASE_URL")
@@ -271,6 +277,8 @@ pub struct Config {
     pub search: postgres::Search,
     /// The PATH of the person who started us; replicas of root get another, see the local runtime.
     pub path: OsString,
+    /// What replicas may have open: as many files as we were allowed before we raised that for ourselves.
+    pub open_files: Option<u64>,
     pub log: String,
     pub log_format: LogFormat,
     /// For tests alone: see [`Environment::unsafe_skip_fences`].
@@ -320,6 +328,7 @@ impl ServerArgs {
             keep: self.keep.clone(),
             search: self.search(&data, environment),
             path: environment.path.clone(),
+            open_files: environment.open_files,
             log: self.log.clone(),
             log_format: self.log_format,
             unsafe_skip_fences: environment.unsafe_skip_fences,

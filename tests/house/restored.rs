@@ -116,7 +116,9 @@ async fn restored_records_are_looked_at_and_nothing_is_done_until_a_person_confi
 
     let known = person.submit("known", forever(&ground, "known"), "300m", 0).await;
     person.is(&known, "running").await;
-    let waits = person.submit("waits", json!(["true"]), &format!("{cores}m"), 0).await;
+    let waits = person
+        .submit("waits", json!(["sh", "-c", "ulimit -Sn"]), &format!("{cores}m"), 0)
+        .await;
     let backup = ground.folder.join("yard.backup").display().to_string();
     let made = trainyard(&ground, &["backup", &backup]);
     assert!(made.status.success(), "{made:?}");
@@ -174,6 +176,14 @@ async fn restored_records_are_looked_at_and_nothing_is_done_until_a_person_confi
     assert!(confirmed.status.success(), "{confirmed:?}");
     person.is(&known, "cancelled").await;
     person.is(&waits, "succeeded").await;
+    until("its output is stored", async || {
+        let lines = person.ask("GET", &format!("/api/v1/jobs/{waits}/logs"), None).await;
+        lines["items"][0]["text"] == "555"
+    })
+    .await;
+    let raised = fs::read_to_string(format!("/proc/{}/limits", up.process.id())).unwrap();
+    let files = raised.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert!(!files.contains(" 555 "), "{files}");
     until("what no record knows was ended", async || !alive(lost_pid)).await;
     assert!(!alive(known_pid));
     until("no page tells of it any more", async || {

@@ -56,6 +56,8 @@ pub struct LocalOptions {
     pub output_bound: u64,
     /// PATH for replicas where they run as ourselves. As root it is ignored, and a fixed one is set.
     pub path: Option<String>,
+    /// How many files a replica may have open, where we have raised that for ourselves.
+    pub open_files: Option<u64>,
 }
 
 impl LocalOptions {
@@ -65,6 +67,7 @@ impl LocalOptions {
             program: "/proc/self/exe".into(),
             output_bound: OUTPUT_BOUND,
             path: None,
+            open_files: None,
         }
     }
 }
@@ -91,6 +94,7 @@ pub(crate) struct Inner {
     program: PathBuf,
     output_bound: u64,
     path: Option<String>,
+    open_files: Option<u64>,
     account: Option<Account>,
     cgroups: Found,
     watcher: watch::Watcher,
@@ -118,6 +122,7 @@ impl LocalRuntime {
             program: options.program,
             output_bound: options.output_bound,
             path: options.path,
+            open_files: options.open_files,
             account,
             cgroups: cgroup::find(),
             watcher: watch::Watcher::new(),
