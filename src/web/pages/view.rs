@@ -42,6 +42,15 @@ pub struct Viewer {
     pub name: String,
     /// The session's token for forms, as it goes into a hidden field.
     pub csrf: String,
+    /// Workers only observe, until somebody confirms a restore.
+    pub restored: Option<Restored>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Restored {
+    /// When the records were restored, in words.
+    pub at: String,
+    pub may_confirm: bool,
 }
 
 impl Shell {

@@ -11,6 +11,17 @@ use crate::{
 /// A start that takes longer is told as slow.
 const START_IS_SLOW: Duration = Duration::minutes(5);
 
+pub(super) fn restored(facts: &Facts<'_>, _: DateTime<Utc>) -> Option<WhyReason> {
+    let moves = matches!(facts.phase, Phase::Queued | Phase::Starting | Phase::Stopping);
+    let at = facts.restored_at.filter(|_| moves)?;
+    let message = format!(
+        "these records were restored from a backup at {}, and workers only observe until a person confirms",
+        words::exact(at)
+    );
+    let next = "compare the jobs with what runs, then have an admin confirm (trainyard restore --confirm)".to_owned();
+    Some(reason(Layer::Policy, WhyCode::Restored, message, next).since(at))
+}
+
 pub(super) fn suspended(facts: &Facts<'_>, _: DateTime<Utc>) -> Option<WhyReason> {
     if facts.phase != Phase::Suspended {
         return None;
