@@ -71,6 +71,8 @@ pub enum Tone {
     Starting,
     Succeeded,
     Failed,
+    /// Ready, but something is as wrong as it can be.
+    Critical,
     Cancelled,
     Suspended,
     Stale,
@@ -87,6 +89,7 @@ impl Tone {
             Tone::Starting => "starting",
             Tone::Succeeded => "succeeded",
             Tone::Failed => "failed",
+            Tone::Critical => "critical",
             Tone::Cancelled => "cancelled",
             Tone::Suspended => "suspended",
             Tone::Stale => "stale",
