@@ -245,6 +245,7 @@ comment on column jobs.stale_since is 'The third field of a job''s state: null i
 create index jobs_team on jobs (team_id, id) where deleted_at is null;
 create index jobs_owner on jobs (owner_id, id) where deleted_at is null;
 create index jobs_phase on jobs (team_id, phase, id) where deleted_at is null;
+create index jobs_failed on jobs (team_id, ended_at) where phase = 'failed' and deleted_at is null;
 create index jobs_queue on jobs (cluster_id, priority desc, queued_at, id) where phase = 'queued';
 create index jobs_active on jobs (cluster_id, id) where phase in ('starting', 'running', 'stopping');
 create index jobs_labels on jobs using gin (labels jsonb_path_ops) where labels <> '{}';

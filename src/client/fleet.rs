@@ -67,8 +67,10 @@ pub async fn nodes(server: &Server, args: &NodesArgs, output: Output) -> Result<
     for node in &nodes {
         let text = |name: &str| node[name].as_str().unwrap_or_default().to_owned();
         let amount = |name: &str| node["allocatable"][name].as_u64();
+        let critical = node["critical"].as_i64().unwrap_or(0);
         let state = match (node["phase"].as_str(), node["troubles"].as_i64()) {
             (Some("ready"), Some(0) | None) => "Ready".to_owned(),
+            (Some("ready"), Some(_)) if critical > 0 => format!("Ready, but {} critical", words::count(critical)),
             (Some("ready"), Some(troubles)) => format!("Ready, {}", words::counted(troubles.unsigned_abs(), "warning")),
             (Some("not_ready"), _) => format!("Not ready: {}", text("message")),
             (phase, _) => phase.unwrap_or_default().to_owned(),

@@ -13,6 +13,7 @@ use clap::Subcommand;
 
 use crate::config::{ClientArgs, ConfigError, Environment, Output};
 
+pub mod code;
 pub mod fleet;
 pub mod http;
 pub mod jobs;

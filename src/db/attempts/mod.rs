@@ -16,7 +16,7 @@ use trainyard_core::{
         AttemptId, AttemptPhase, ClusterId, IncarnationId, JobId, NodeId, Outcome, ReplicaKey, ReplicaPhase,
         RestartOwner,
     },
-    plan::attempt::FirstFailure,
+    plan::{attempt::FirstFailure, words},
 };
 use uuid::Uuid;
 
@@ -278,7 +278,10 @@ pub async fn create(tx: &mut PgConnection, new: &NewAttempt, now: DateTime<Utc>)
         NewEvent {
             kind: "attempt.admitted",
             actor: None,
-            message: &format!("Attempt {number} was admitted with {} replicas", new.replicas.len()),
+            message: &format!(
+                "Attempt {number} was admitted with {}",
+                words::counted(new.replicas.len() as u64, "replica")
+            ),
             data: json!({ "attempt": number, "cluster": new.cluster, "replicas": new.replicas.len() }),
         },
         now,

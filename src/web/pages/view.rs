@@ -80,6 +80,8 @@ pub enum Tone {
     Starting,
     Succeeded,
     Failed,
+    /// Ready, but something is as wrong as it can be.
+    Critical,
     Cancelled,
     Suspended,
     Stale,
@@ -96,6 +98,7 @@ impl Tone {
             Tone::Starting => "starting",
             Tone::Succeeded => "succeeded",
             Tone::Failed => "failed",
+            Tone::Critical => "critical",
             Tone::Cancelled => "cancelled",
             Tone::Suspended => "suspended",
             Tone::Stale => "stale",

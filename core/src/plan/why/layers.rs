@@ -184,7 +184,7 @@ pub(super) fn no_cluster_fits(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<W
     let message = format!("no cluster can take it ({})", each.join("; "));
     let next = "ask for less per replica or for fewer replicas, or have a cluster grow".to_owned();
     let many = usable.len() as u64;
-    Some(reason(Layer::Capacity, WhyCode::NoClusterFits, message, next).figure("clusters", many, "clusters"))
+    Some(reason(Layer::Capacity, WhyCode::NoClusterFits, message, next).figure("clusters that could take it", many, ""))
 }
 
 pub(super) fn queue(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<WhyReason> {
