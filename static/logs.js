@@ -232,7 +232,8 @@
   function showPill() {
     const show = !follow.checked && (unseen > 0 || detached);
     pill.hidden = !show;
-    if (show) pill.textContent = unseen ? `Jump to live (${unseen.toLocaleString("en")} new)` : "Jump to live";
+    if (show && !config.live) pill.textContent = "Jump to the end";
+    else if (show) pill.textContent = unseen ? `Jump to live (${unseen.toLocaleString("en")} new)` : "Jump to live";
   }
 
   async function get(parameters) {
@@ -415,7 +416,7 @@
   document.getElementById("hit-prev")?.addEventListener("click", () => stepHit(-1));
 
   for (const code of box.querySelectorAll(".l code")) highlight(code);
-  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = (location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))) || pivot;
   // An old link may name a line that is not on this page: its place is opened.
   if (!target && /^#[\w-]+\.std(out|err)\.\d+$/.test(location.hash) && !new URLSearchParams(location.search).has("at")) {
     const address = new URL(location.href);
