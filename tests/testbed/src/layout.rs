@@ -152,8 +152,12 @@ pub fn make_dir(path: &Path) -> crate::Result<()> {
     std::fs::create_dir_all(path).doing(format!("cannot make {}", path.display()))
 }
 
+/// Leaves a file alone that says so already: kube-proxy watches its configuration and ends when it is written, whatever is written.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> crate::Result<()> {
     use crate::error::Doing;
+    if std::fs::read(path).is_ok_and(|old| old == content.as_ref()) {
+        return Ok(());
+    }
     if let Some(parent) = path.parent() {
         make_dir(parent)?;
     }
