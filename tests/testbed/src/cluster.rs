@@ -152,7 +152,7 @@ impl Testbed {
                     .try_for_each(|s| s.join().map_err(|_| Error::Refused("a node's start panicked".into()))?)
             })?;
             for node in NODES {
-                self.await_ready(&client, node, Duration::from_secs(90)).await?;
+                self.await_ready(&client, node, PATIENCE).await?;
                 node::start_firewall(&self.setting(), node)?;
             }
             say("both nodes are Ready");
@@ -216,7 +216,7 @@ impl Testbed {
                     self.control().log_tail(&program.name)
                 )));
             }
-            if started.elapsed() > Duration::from_secs(90) {
+            if started.elapsed() > PATIENCE {
                 let last = format!(":\n{}", self.control().log_tail("kube-apiserver"));
                 return Err(Error::Timeout {
                     what: "the API server".into(),
@@ -233,7 +233,7 @@ impl Testbed {
         let Ok(request) = hyper::Request::get("/readyz").body(Vec::new()) else {
             return false;
         };
-        let answer = tokio::time::timeout(Duration::from_secs(2), client.request_text(request)).await;
+        let answer = tokio::time::timeout(Duration::from_secs(10), client.request_text(request)).await;
         matches!(answer, Ok(Ok(text)) if text == "ok")
     }
 
@@ -321,7 +321,7 @@ impl Testbed {
         let client = self.client().await?;
         for node in self.nodes() {
             self.start_node(node)?;
-            self.await_ready(&client, node, Duration::from_secs(90)).await?;
+            self.await_ready(&client, node, PATIENCE).await?;
         }
         Ok(())
     }
@@ -347,6 +347,9 @@ impl Testbed {
         guard::end(self.layout)
     }
 }
+
+/// How long a start may take before it counts as failed. Seconds on an idle machine; minutes were seen with thirty busy processes beside it.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn options_file(layout: Layout) -> PathBuf {
     layout.dir().join("testbed.json")
