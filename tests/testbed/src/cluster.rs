@@ -11,8 +11,9 @@ use crate::{certs, load, machine, network, node};
 use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What to start.
@@ -52,16 +53,6 @@ pub struct Testbed {
     tie: Option<guard::Started>,
 }
 
-/// Written when everything is up; who finds it need not build anything to know what runs.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    options: Options,
-    bin: PathBuf,
-    manifests: PathBuf,
-    store: PathBuf,
-    key: String,
-}
-
 impl Testbed {
     /// Starts an instance that lives as long as this process. For tests.
     pub async fn start(options: Options) -> Result<Testbed> {
@@ -97,19 +88,11 @@ impl Testbed {
     /// Finds an instance that runs.
     pub fn attach(number: u8) -> Result<Testbed> {
         let layout = Layout::new(number);
-        let path = layout.dir().join("testbed.json");
-        let text = std::fs::read_to_string(&path).doing(format!("instance {number} does not run"))?;
-        let record: Record = serde_json::from_str(&text).map_err(|e| refused("an instance's record")(&e))?;
-        let built = Built {
-            bin: record.bin,
-            manifests: record.manifests,
-            store: record.store,
-            key: record.key,
-        };
+        // The options are written last, when everything is up; who finds them need not build anything to know what runs.
         Ok(Testbed {
             layout,
-            options: record.options,
-            built,
+            options: read(&options_file(layout), number)?,
+            built: read(&layout.built(), number)?,
             tie: None,
         })
     }
@@ -151,6 +134,7 @@ impl Testbed {
     }
 
     async fn bring_up(&self, say: &dyn Fn(&str)) -> Result<()> {
+        save(&self.layout.built(), &self.built)?;
         certs::make(self.layout)?;
         network::control(self.layout)?;
         self.start_control_plane().await?;
@@ -168,7 +152,7 @@ impl Testbed {
                     .try_for_each(|s| s.join().map_err(|_| Error::Refused("a node's start panicked".into()))?)
             })?;
             for node in NODES {
-                self.await_ready(&client, node, Duration::from_secs(90)).await?;
+                self.await_ready(&client, node, PATIENCE).await?;
                 node::start_firewall(&self.setting(), node)?;
             }
             say("both nodes are Ready");
@@ -179,19 +163,10 @@ impl Testbed {
             load::nodes::create(&client, self.layout, self.options.fake_nodes).await?;
         }
         // What ended while the rest came up would be missed much later, as an odd failure of some test.
-        if let Some((space, program)) = self.missing().into_iter().next() {
-            let tail = Space::new(&space, self.layout.space_dir(&space)).log_tail(&program);
-            return Err(Error::Refused(format!("{program} on {space} ended:\n{tail}")));
+        if let Some(ended) = self.missing().first() {
+            return Err(self.keeps_ending(ended));
         }
-        let record = Record {
-            options: self.options.clone(),
-            bin: self.built.bin.clone(),
-            manifests: self.built.manifests.clone(),
-            store: self.built.store.clone(),
-            key: self.built.key.clone(),
-        };
-        let text = serde_json::to_string_pretty(&record).map_err(|e| Error::Refused(e.to_string()))?;
-        layout::write(&self.layout.dir().join("testbed.json"), text)
+        save(&options_file(self.layout), &self.options)
     }
 
     async fn start_control_plane(&self) -> Result<()> {
@@ -241,7 +216,7 @@ impl Testbed {
                     self.control().log_tail(&program.name)
                 )));
             }
-            if started.elapsed() > Duration::from_secs(90) {
+            if started.elapsed() > PATIENCE {
                 let last = format!(":\n{}", self.control().log_tail("kube-apiserver"));
                 return Err(Error::Timeout {
                     what: "the API server".into(),
@@ -258,7 +233,7 @@ impl Testbed {
         let Ok(request) = hyper::Request::get("/readyz").body(Vec::new()) else {
             return false;
         };
-        let answer = tokio::time::timeout(Duration::from_secs(2), client.request_text(request)).await;
+        let answer = tokio::time::timeout(Duration::from_secs(10), client.request_text(request)).await;
         matches!(answer, Ok(Ok(text)) if text == "ok")
     }
 
@@ -318,7 +293,15 @@ impl Testbed {
                 return Ok(());
             }
         }
-        Err(Error::Refused(format!("keeps ending: {:?}", self.missing())))
+        match self.missing().first() {
+            Some(ended) => Err(self.keeps_ending(ended)),
+            None => Ok(()),
+        }
+    }
+
+    fn keeps_ending(&self, (space, program): &(String, String)) -> Error {
+        let tail = Space::new(space, self.layout.space_dir(space)).log_tail(program);
+        Error::Refused(format!("{program} on {space} ended:\n{tail}"))
     }
 
     async fn start_missing(&self) -> Result<()> {
@@ -338,7 +321,7 @@ impl Testbed {
         let client = self.client().await?;
         for node in self.nodes() {
             self.start_node(node)?;
-            self.await_ready(&client, node, Duration::from_secs(90)).await?;
+            self.await_ready(&client, node, PATIENCE).await?;
         }
         Ok(())
     }
@@ -363,6 +346,23 @@ impl Testbed {
         self.tie = None;
         guard::end(self.layout)
     }
+}
+
+/// How long a start may take before it counts as failed. Seconds on an idle machine; minutes were seen with thirty busy processes beside it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn options_file(layout: Layout) -> PathBuf {
+    layout.dir().join("testbed.json")
+}
+
+fn save(path: &Path, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Error::Refused(e.to_string()))?;
+    layout::write(path, text)
+}
+
+fn read<T: DeserializeOwned>(path: &Path, number: u8) -> Result<T> {
+    let text = std::fs::read_to_string(path).doing(format!("instance {number} does not run"))?;
+    serde_json::from_str(&text).map_err(|e| refused("an instance's record")(&e))
 }
 
 fn claim(wanted: Option<u8>, tied: bool) -> Result<(Layout, guard::Started)> {

@@ -11,6 +11,17 @@ pub fn cache() -> PathBuf {
     from_env("TRAINYARD_TESTBED_CACHE", "/var/cache/trainyard-testbed")
 }
 
+/// What only building needs: Go's caches and the Debian layer. Four times the size of what comes of them, so it goes after a build
+/// unless somebody asks to keep it.
+pub fn workshop() -> PathBuf {
+    cache().join("workshop")
+}
+
+/// Set, it leaves the workshop and what older recipes made where they are, for whoever changes recipes back and forth.
+pub fn keep_all() -> bool {
+    std::env::var_os("TRAINYARD_TESTBED_KEEP").is_some_and(|v| !v.is_empty())
+}
+
 /// What running instances need; empty when nothing runs.
 pub fn state() -> PathBuf {
     from_env("TRAINYARD_TESTBED_STATE", "/var/lib/trainyard-testbed")
@@ -48,6 +59,11 @@ impl Layout {
     /// Held by the guard as long as the instance lives. Outside of `dir`, which is deleted while it is held.
     pub fn lock(&self) -> PathBuf {
         state().join(format!("{}.lock", self.number))
+    }
+
+    /// What of the cache the instance uses; there from before its first program starts.
+    pub fn built(&self) -> PathBuf {
+        self.dir().join("built.json")
     }
 
     pub fn pki(&self, file: &str) -> PathBuf {
@@ -136,8 +152,12 @@ pub fn make_dir(path: &Path) -> crate::Result<()> {
     std::fs::create_dir_all(path).doing(format!("cannot make {}", path.display()))
 }
 
+/// Leaves a file alone that says so already: kube-proxy watches its configuration and ends when it is written, whatever is written.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> crate::Result<()> {
     use crate::error::Doing;
+    if std::fs::read(path).is_ok_and(|old| old == content.as_ref()) {
+        return Ok(());
+    }
     if let Some(parent) = path.parent() {
         make_dir(parent)?;
     }

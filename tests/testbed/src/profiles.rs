@@ -5,6 +5,7 @@ use crate::cluster::Testbed;
 use crate::error::{Doing, Error, Result};
 use crate::layout::write;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
@@ -88,9 +89,13 @@ fn without_mpi(text: &str) -> Result<String> {
     to_text(&kept)
 }
 
+/// How long nothing may move before the wait is given up. Operators start one after another on two cores that others use as well,
+/// so a limit on the whole would say more about the machine's load than about them.
+const STALLED: Duration = Duration::from_secs(240);
+
 async fn await_deployments(client: &Client) -> Result<()> {
     let api: Api<Deployment> = Api::all(client.clone());
-    let started = Instant::now();
+    let (mut fewest, mut moved) = (usize::MAX, Instant::now());
     loop {
         let list = api.list(&Default::default()).await.doing("cannot list deployments")?;
         let waiting: Vec<String> = list
@@ -104,15 +109,35 @@ async fn await_deployments(client: &Client) -> Result<()> {
         if waiting.is_empty() {
             return Ok(());
         }
-        if started.elapsed() > Duration::from_secs(180) {
+        if waiting.len() < fewest {
+            (fewest, moved) = (waiting.len(), Instant::now());
+        }
+        if moved.elapsed() > STALLED {
             return Err(Error::Timeout {
                 what: format!("operators: {}", waiting.join(", ")),
-                after: started.elapsed(),
-                last: String::new(),
+                after: moved.elapsed(),
+                last: format!(":\n{}", unready(client).await?.join("\n")),
             });
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
+}
+
+/// What each pod that is not ready says of its containers, for the error that names what did not come up.
+async fn unready(client: &Client) -> Result<Vec<String>> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let list = pods.list(&Default::default()).await.doing("cannot list pods")?;
+    let statuses = list.iter().filter_map(|pod| {
+        let status = pod.status.as_ref()?;
+        let ready = |c: &ContainerStatus| c.ready;
+        let containers = status.container_statuses.as_deref().unwrap_or_default();
+        if !containers.is_empty() && containers.iter().all(ready) {
+            return None;
+        }
+        let text = serde_json::to_string(&(&status.phase, &status.conditions, containers)).unwrap_or_default();
+        Some(format!("{}: {text}", pod.metadata.name.as_deref().unwrap_or_default()))
+    });
+    Ok(statuses.collect())
 }
 
 /// While Kueue's webhook is not reachable, nobody can make a Deployment; a dry run tells.

@@ -3,7 +3,7 @@
 
 use crate::command::run;
 use crate::error::{Doing, Error, Result};
-use crate::layout::{cache, make_dir, source};
+use crate::layout::{cache, make_dir, source, workshop};
 use crate::versions::{self, Component};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub fn build(components: &[Component], say: &dyn Fn(&str)) -> Result<PathBuf> {
     let mut missing: BTreeMap<&str, Vec<(&Component, PathBuf)>> = BTreeMap::new();
     for component in components {
         let key = key(component)?;
-        let file = cache().join("go/bin").join(format!("{}-{key}", component.name));
+        let file = cache().join("binaries").join(format!("{}-{key}", component.name));
         if !file.exists() {
             missing
                 .entry(&component.group)
@@ -86,7 +86,7 @@ fn compile(group: &str, wanted: &[(&Component, PathBuf)], say: &dyn Fn(&str)) ->
             help,
         });
     }
-    let out = cache().join("go/out").join(group);
+    let out = workshop().join("out").join(group);
     let _ = std::fs::remove_dir_all(&out);
     make_dir(&out)?;
     // Flags differ between components of a group only at link time, so compiled packages are shared all the same.
@@ -114,8 +114,8 @@ fn compile(group: &str, wanted: &[(&Component, PathBuf)], say: &dyn Fn(&str)) ->
             .current_dir(source().join("modules").join(group));
         command
             .env("CGO_ENABLED", "0")
-            .env("GOCACHE", cache().join("go/build"))
-            .env("GOMODCACHE", cache().join("go/mod"));
+            .env("GOCACHE", workshop().join("go-build"))
+            .env("GOMODCACHE", workshop().join("go-mod"));
         command.env("GOFLAGS", "").env_remove("GOBIN");
         run(&mut command)?;
         say(&format!(
@@ -124,7 +124,7 @@ fn compile(group: &str, wanted: &[(&Component, PathBuf)], say: &dyn Fn(&str)) ->
             started.elapsed().as_secs_f64()
         ));
     }
-    make_dir(&cache().join("go/bin"))?;
+    make_dir(&cache().join("binaries"))?;
     for (component, file) in wanted {
         let built = out.join(built_name(component));
         std::fs::rename(&built, file).doing(format!("go build did not leave {}", built.display()))?;
@@ -162,17 +162,17 @@ pub fn module_dir(component: &Component) -> Result<PathBuf> {
     command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", &component.module]);
     command
         .current_dir(source().join("modules").join(&component.group))
-        .env("GOMODCACHE", cache().join("go/mod"));
+        .env("GOMODCACHE", workshop().join("go-mod"));
     let dir = PathBuf::from(run(&mut command)?.trim());
     if dir.as_os_str().is_empty() || !dir.exists() {
         let mut command = Command::new("go");
         command.args(["mod", "download", &component.module]);
         command
             .current_dir(source().join("modules").join(&component.group))
-            .env("GOMODCACHE", cache().join("go/mod"));
+            .env("GOMODCACHE", workshop().join("go-mod"));
         run(&mut command)?;
-        return Ok(cache()
-            .join("go/mod")
+        return Ok(workshop()
+            .join("go-mod")
             .join(format!("{}@{}", component.module, component.version)));
     }
     Ok(dir)

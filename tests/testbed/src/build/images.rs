@@ -4,7 +4,7 @@
 use super::oci::{self, Entry, Image};
 use crate::command::{run, script};
 use crate::error::{Doing, Result};
-use crate::layout::{cache, make_dir, source};
+use crate::layout::{make_dir, source, workshop};
 use crate::versions::{self, Component};
 use std::path::{Path, PathBuf};
 
@@ -239,7 +239,7 @@ fn make_torch(layer: &Path, to: &Path, say: &dyn Fn(&str)) -> Result<()> {
 /// Debian with the packages, as a tar; two minutes to make.
 fn debian(say: &dyn Fn(&str)) -> Result<PathBuf> {
     let key = super::key([PACKAGES, DEBIAN]);
-    let folder = cache().join("debian");
+    let folder = workshop().join("debian");
     let tar = folder.join(format!("{key}.tar"));
     if tar.exists() {
         return Ok(tar);

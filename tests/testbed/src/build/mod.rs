@@ -7,15 +7,17 @@ pub mod images;
 pub mod manifests;
 pub mod oci;
 pub mod store;
+mod tidy;
 
 use crate::error::{Doing, Result};
 use crate::{layout, versions};
 use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
 /// What an instance is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Built {
     /// Folder of binaries under their plain names.
     pub bin: PathBuf,
@@ -41,12 +43,16 @@ pub fn all(say: &dyn Fn(&str)) -> Result<Built> {
     let images = images::recipes(&components, &bin)?;
     let store = store::fill(&images, say)?;
     let key = key([&bin, &manifests, &store].map(|p| p.to_string_lossy().into_owned()));
-    Ok(Built {
+    let built = Built {
         bin,
         manifests,
         store,
         key,
-    })
+    };
+    if !layout::keep_all() {
+        tidy::tidy(&built)?;
+    }
+    Ok(built)
 }
 
 /// Sixteen hex digits are plenty to tell recipes apart.

@@ -17,11 +17,10 @@ pub fn fill(recipes: &[Recipe], say: &dyn Fn(&str)) -> Result<PathBuf> {
     if done.exists() {
         return Ok(done);
     }
-    // Only the newest is kept: it is gigabytes, and a changed recipe changes all of it.
-    let _ = std::fs::remove_dir_all(&folder);
-    make_dir(&folder)?;
     let started = Instant::now();
     let work = folder.join("work");
+    // What a build left that was killed.
+    let _ = std::fs::remove_dir_all(&work);
     make_dir(&work.join("log"))?;
     let space = Space::new("images", work.clone());
     // Network, mounts and processes of its own here too, so that a build that is killed leaves no shim and no mount.
@@ -67,6 +66,8 @@ fn import(recipes: &[Recipe], space: &Space, work: &Path, say: &dyn Fn(&str)) ->
         space.run(["ctr", "-n", "k8s.io", "images", "import", &tar.to_string_lossy()])?;
         let _ = std::fs::remove_file(&tar);
     }
+    // Once unpacked, a layer's blob is only a second copy of it.
+    space.run(["ctr", "-n", "k8s.io", "content", "prune", "references"])?;
     space.stop("containerd", 15)
 }
 
@@ -75,8 +76,7 @@ pub fn program() -> Result<PathBuf> {
     crate::program()
 }
 
-/// Where containerd keeps what makes up nearly all of its folder and is never written to again.
-const BLOBS: &str = "io.containerd.content.v1.content/blobs";
+/// Where containerd keeps the unpacked layers: nearly all of its folder, and never written to again.
 const SNAPSHOTS: &str = "io.containerd.snapshotter.v1.overlayfs/snapshots";
 
 /// Copies what containerd writes to (its databases and small change) to a node's folder. The rest is mounted by `attach`.
@@ -86,8 +86,7 @@ pub fn copy(store: &Path, to: &Path) -> Result<()> {
     let (from, to) = (store.to_string_lossy(), to.to_string_lossy());
     run(&mut script(&format!(
         "cd '{from}'
-         tar --exclude='./{BLOBS}' --exclude='./{SNAPSHOTS}/*/fs' -cf - . | tar -C '{to}' -xf -
-         mkdir -p '{to}/{BLOBS}'
+         tar --exclude='./{SNAPSHOTS}/*/fs' -cf - . | tar -C '{to}' -xf -
          for fs in {SNAPSHOTS}/*/fs; do mkdir -p \"{to}/$fs\"; done"
     )))
     .map(drop)
@@ -98,9 +97,9 @@ pub fn copy(store: &Path, to: &Path) -> Result<()> {
 pub fn attach(store: &Path) -> String {
     let from = store.to_string_lossy();
     format!(
-        "for part in {BLOBS} $(cd '{from}' && echo {SNAPSHOTS}/*/fs); do
-           mount --bind \"{from}/$part\" \"/var/lib/containerd/$part\"
-           mount -o remount,bind,ro \"/var/lib/containerd/$part\"
+        "for fs in $(cd '{from}' && echo {SNAPSHOTS}/*/fs); do
+           mount --bind \"{from}/$fs\" \"/var/lib/containerd/$fs\"
+           mount -o remount,bind,ro \"/var/lib/containerd/$fs\"
          done\n"
     )
 }

@@ -14,7 +14,8 @@ use trainyard_testbed::load::fill::make_namespace;
 use trainyard_testbed::{Options, Profile, Testbed};
 
 pub const IMAGE: &str = "trainyard-test/torch:1";
-pub const MINUTES: Duration = Duration::from_secs(180);
+/// A deadline for what may take minutes when others use the two cores as well; reaching it is a failure, not a measurement.
+pub const MINUTES: Duration = Duration::from_secs(600);
 
 static SHARED: OnceCell<Testbed> = OnceCell::const_new();
 
