@@ -18,6 +18,8 @@ use std::{
 };
 
 use nix::{
+    mount::{MsFlags, mount},
+    sched::{self, CloneFlags},
     sys::{prctl, signal::SigSet, stat::Mode},
     unistd::{Gid, Uid},
 };
@@ -30,6 +32,8 @@ pub struct ExecPlan {
     pub command: Vec<String>,
     pub directory: PathBuf,
     pub account: Option<Account>,
+    /// Folders that it may read and not write. Only root can see to that.
+    pub read_only: Vec<PathBuf>,
     pub environment: Vec<(String, String)>,
 }
 
@@ -65,6 +69,13 @@ fn become_program(plan: &ExecPlan) -> ExecFault {
     // The kernel shall rather take a replica than the server or its database when memory runs out everywhere.
     let _ = fs::write("/proc/self/oom_score_adj", "500");
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
+    if let Err((folder, error)) = keep_from_writing(&plan.read_only) {
+        let folder = folder.display();
+        return fault(
+            "read_only",
+            format!("the volume in '{folder}' can't be made read-only here ({error}); leave readOnly out"),
+        );
+    }
     if let Some(account) = &plan.account
         && let Err(error) = take_account(account)
     {
@@ -114,6 +125,22 @@ fn become_program(plan: &ExecPlan) -> ExecFault {
         ),
         _ => fault("exec_failed", format!("'{program}' could not be run: {error}")),
     }
+}
+
+/// In a mount namespace of its own, so that nobody else's view changes; what others mount later still shows here.
+fn keep_from_writing(folders: &[PathBuf]) -> Result<(), (&Path, nix::Error)> {
+    let Some(first) = folders.first() else { return Ok(()) };
+    let none = None::<&Path>;
+    sched::unshare(CloneFlags::CLONE_NEWNS)
+        .and_then(|()| mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none))
+        .map_err(|error| (first.as_path(), error))?;
+    for folder in folders {
+        let again = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(Some(folder), folder, none, MsFlags::MS_BIND, none)
+            .and_then(|()| mount(none, folder, none, again, none))
+            .map_err(|error| (folder.as_path(), error))?;
+    }
+    Ok(())
 }
 
 fn take_account(account: &Account) -> nix::Result<()> {

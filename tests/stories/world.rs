@@ -101,6 +101,7 @@ impl World {
             machine_id: MACHINE.to_owned(),
             listener: Listener::start(&db, notify::ALL, stop.clone()),
             keys: Arc::new(move || ring.ring()),
+            jobs_url: None,
             runtimes: BTreeMap::from([(cluster, as_runtime.clone())]),
         });
         let (seals, _seals) = tokio::sync::mpsc::channel(10_000);

@@ -18,7 +18,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::Utc;
 use serde::{Deserialize, Serialize};
-use trainyard_core::model::{AttemptId, JobId, Launch, Observed, ReplicaKey};
+use trainyard_core::{
+    document::job::Code,
+    model::{AttemptId, JobId, Launch, Observed, ReplicaKey},
+};
 
 use super::{OutputRef, OutputState, ReplicaUsage, Runtime, RuntimeError};
 use crate::shim::{
@@ -28,11 +31,13 @@ use crate::shim::{
 
 mod account;
 mod environment;
+mod git;
 mod layout;
 mod observe;
 mod output;
 mod ports;
 mod release;
+mod secrets;
 mod start;
 mod stop;
 mod tree;
@@ -88,6 +93,7 @@ pub(crate) struct Inner {
     output_bound: u64,
     path: Option<String>,
     account: Option<Account>,
+    secrets: secrets::Secrets,
     cgroups: Found,
     watcher: watch::Watcher,
     /// The attempts all of whose replicas are watched.
@@ -115,6 +121,7 @@ impl LocalRuntime {
             output_bound: options.output_bound,
             path: options.path,
             account,
+            secrets: secrets::Secrets::of(&data),
             cgroups: cgroup::find(),
             watcher: watch::Watcher::new(),
             watched: Mutex::default(),
@@ -199,7 +206,11 @@ impl Inner {
 #[async_trait]
 impl Runtime for LocalRuntime {
     async fn start(&self, launch: &Launch) -> Result<(), RuntimeError> {
-        let launch = launch.clone();
+        start::refuse_what_cannot_be(&self.inner, &launch.document)?;
+        let mut launch = launch.clone();
+        if let Some(Code::Git { url, commit }) = &launch.document.code {
+            launch.code = Some(git::archive(&self.inner, url, commit).await?);
+        }
         let prepared = self
             .blocking(move |inner| {
                 let prepared = start::prepare(inner, &launch)?;
