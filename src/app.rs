@@ -28,7 +28,7 @@ use crate::{
     },
     telemetry::{self, TelemetryError},
     web::{self, WebState},
-    worker::{Worker, local::Local},
+    worker::{self, Worker, local::Local},
 };
 
 /// How long open requests may take to end once a stop was asked for. Live views are ended at once.
@@ -210,8 +210,18 @@ async fn until_stopped(
             }
         });
     }
+    if parts.serve && !parts.work {
+        loops.spawn(mark_stale(db.clone(), clock.clone(), stop.clone()));
+    }
     if parts.work {
-        let (worker, local) = open_worker(config, &db, &wakes, clock.clone(), keys.clone(), stop).await?;
+        let jobs_url = match &config.jobs_url {
+            None if parts.serve => Some(config::url_here(config.listen)),
+            given => given.clone(),
+        };
+        if jobs_url.is_none() {
+            tracing::info!("jobs get no token of their own: TRAINYARD_JOBS_URL does not say where they reach the API");
+        }
+        let (worker, local) = open_worker(config, jobs_url, &db, &wakes, clock.clone(), keys.clone(), stop).await?;
         loops.spawn(worker.clone().run(stop.clone()));
         loops.spawn(local.run(stop.clone()));
     }
@@ -344,8 +354,19 @@ async fn follow_clock(clock: &SystemClock, db: &Db) {
     }
 }
 
+/// Workers do this too; but once the last of them is gone, only a server can still say that what we know is old.
+async fn mark_stale(db: Db, clock: Arc<SystemClock>, stop: CancellationToken) {
+    const OFTEN: Duration = Duration::from_secs(5);
+    while stop.run_until_cancelled(tokio::time::sleep(OFTEN)).await.is_some() {
+        if let Err(error) = clusters::mark_stale(&db, worker::STALE_AFTER, clock.now()).await {
+            tracing::debug!(%error, "could not mark what is stale");
+        }
+    }
+}
+
 async fn open_worker(
     config: &Config,
+    jobs_url: Option<String>,
     db: &Db,
     wakes: &Listener,
     clock: Arc<dyn Clock>,
@@ -375,6 +396,7 @@ async fn open_worker(
         machine_id,
         listener: wakes.clone(),
         keys: Arc::new(move || keys.ring()),
+        jobs_url,
         runtimes: BTreeMap::from([(cluster, as_runtime)]),
         keep: config.keep.clone(),
     });

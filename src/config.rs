@@ -48,6 +48,10 @@ pub struct ServerArgs {
     /// The address that people's browsers use, when it is not the one listened on (a proxy with TLS, say)
     #[arg(long, env = "TRAINYARD_URL", value_name = "URL")]
     pub public_url: Option<String>,
+    /// Where this machine's jobs reach the API, to report with a token of their own [default: --public-url if given,
+    /// else the address listened on; `work` alone knows none and gives its jobs no token]
+    #[arg(long, env = "TRAINYARD_JOBS_URL", value_name = "URL")]
+    pub jobs_url: Option<String>,
     /// The key ring that secrets are encrypted with [default: keys in the data folder]
     #[arg(long, env = "TRAINYARD_KEYS_FILE", value_name = "FILE")]
     pub keys_file: Option<PathBuf>,
@@ -184,6 +188,8 @@ pub enum ConfigError {
     MetricsNotLoopback(SocketAddr),
     #[error("--public-url (TRAINYARD_URL) is '{value}': {why}. It looks like https://trainyard.example.org")]
     PublicUrl { value: String, why: String },
+    #[error("--jobs-url (TRAINYARD_JOBS_URL) is '{value}': {why}. It looks like http://{DEFAULT_LISTEN}")]
+    JobsUrl { value: String, why: String },
     #[error("no home folder is known, so there is no place for data. Name one in TRAINYARD_DATA")]
     NoHome,
     #[error("no server is known. Name it with --server or TRAINYARD_SERVER, or start one with `trainyard up`")]
@@ -270,6 +276,8 @@ pub struct Config {
     pub metrics_listen: SocketAddr,
     /// Without a slash at its end.
     pub public_url: String,
+    /// Where jobs reach the API, if a setting says so. Without a slash at its end.
+    pub jobs_url: Option<String>,
     pub keys_file: PathBuf,
     pub client_file: Option<PathBuf>,
     pub keep: Keep,
@@ -323,6 +331,7 @@ impl ServerArgs {
             listen: self.listen,
             metrics_listen: self.metrics_listen,
             public_url: public_url(self.public_url.as_deref(), self.listen)?,
+            jobs_url: jobs_url(self.jobs_url.as_deref(), self.public_url.as_deref())?,
             keys_file,
             client_file: environment.client_file(),
             keep: self.keep.clone(),
@@ -372,15 +381,30 @@ pub fn database_options(url: &SecretString) -> Result<PgConnectOptions, ConfigEr
 
 fn public_url(given: Option<&str>, listen: SocketAddr) -> Result<String, ConfigError> {
     let Some(given) = given.filter(|url| !url.is_empty()) else {
-        // A person can't open 0.0.0.0 in a browser.
-        return Ok(match (listen.ip().is_unspecified(), listen.ip().is_loopback()) {
-            (true, _) => format!("http://localhost:{}", listen.port()),
-            (_, true) => format!("http://127.0.0.1:{}", listen.port()),
-            _ => format!("http://{listen}"),
-        });
+        return Ok(url_here(listen));
     };
     http_url(given).map_err(|why| ConfigError::PublicUrl {
         value: given.to_owned(),
+        why,
+    })
+}
+
+/// What is listened on, as this machine reaches it. Nobody can open 0.0.0.0.
+pub fn url_here(listen: SocketAddr) -> String {
+    match (listen.ip().is_unspecified(), listen.ip().is_loopback()) {
+        (true, _) => format!("http://localhost:{}", listen.port()),
+        (_, true) => format!("http://127.0.0.1:{}", listen.port()),
+        _ => format!("http://{listen}"),
+    }
+}
+
+fn jobs_url(given: Option<&str>, public: Option<&str>) -> Result<Option<String>, ConfigError> {
+    let named = given
+        .filter(|url| !url.is_empty())
+        .or(public.filter(|url| !url.is_empty()));
+    let Some(named) = named else { return Ok(None) };
+    http_url(named).map(Some).map_err(|why| ConfigError::JobsUrl {
+        value: named.to_owned(),
         why,
     })
 }

@@ -102,6 +102,7 @@ pub async fn examine(config: &Config) -> Vec<Check> {
     checks.push(file_limit());
     checks.push(clock(db.as_ref(), Utc::now()).await);
     checks.push(replica_account(config.root));
+    checks.push(reports_of_jobs(config));
     checks.push(cgroups());
     checks.push(gpus());
     let path = replica_path(config);
@@ -131,6 +132,8 @@ pub async fn examine(config: &Config) -> Vec<Check> {
         &packages::OPEN_MPI,
         "jobs with framework mpi need it",
     ));
+    let why = "jobs with code: git need it";
+    checks.push(program("git", &path, &["git", "--version"], &packages::GIT, why));
     checks
 }
 
@@ -388,6 +391,27 @@ fn replica_account(root: bool) -> Check {
             "one trust domain: without root, jobs run as this account and can read its keys and data",
             "run it as root to give jobs an account of their own; else submit only what you trust",
         )
+    }
+}
+
+/// `up` knows its own address; a worker apart from the server has to be told.
+fn reports_of_jobs(config: &Config) -> Check {
+    const WHAT: &str = "reports of jobs";
+    match (&config.jobs_url, &config.database) {
+        (Some(url), _) => good(WHAT, format!("jobs are given {url} and a token of their own")),
+        (None, Database::Private(_)) => {
+            let url = config::url_here(config.listen);
+            good(
+                WHAT,
+                format!("jobs of `trainyard up` are given {url} and a token of their own"),
+            )
+        }
+        (None, Database::Given(_)) => note(
+            WHAT,
+            "jobs of `trainyard up` get a token of their own; those of `trainyard work` get none, since it does not \
+             know where they reach the API",
+            "set TRAINYARD_JOBS_URL for `trainyard work` to the server's address",
+        ),
     }
 }
 

@@ -24,6 +24,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use nix::unistd::geteuid;
 use rand::CryptoRng;
 use secrecy::{ExposeSecret, SecretSlice, zeroize::Zeroizing};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::private_file;
@@ -119,6 +120,31 @@ impl KeyRing {
             nonce,
             ciphertext,
         })
+    }
+
+    /// One ciphertext by each key, the one that encrypts first; the same ones each time. For what is not stored and
+    /// must be recognised again.
+    pub fn seal_alike(&self, row: Uuid, plain: &[u8]) -> Result<Vec<Sealed>, KeyError> {
+        // The nonce repeats only together with the message, and then nothing new is said.
+        let digest = Sha256::new()
+            .chain_update(row.as_bytes())
+            .chain_update(plain)
+            .finalize();
+        let mut nonce = [0; 24];
+        nonce.copy_from_slice(&digest[..24]);
+        let seal = |key: &RingKey| {
+            let payload = Payload {
+                msg: plain,
+                aad: row.as_bytes(),
+            };
+            let ciphertext = key.cipher.encrypt(&XNonce::from(nonce), payload);
+            Ok(Sealed {
+                key_id: key.id.clone(),
+                nonce,
+                ciphertext: ciphertext.map_err(|_| KeyError::Refused)?,
+            })
+        };
+        self.keys.iter().map(seal).collect()
     }
 
     pub fn decrypt(&self, row: Uuid, sealed: &Sealed) -> Result<SecretSlice<u8>, KeyError> {

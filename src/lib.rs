@@ -11,6 +11,7 @@ pub mod db;
 pub mod doctor;
 pub mod examples;
 pub mod hub;
+pub mod job_token;
 pub mod keys;
 pub mod logs;
 pub mod machine;

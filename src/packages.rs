@@ -38,6 +38,13 @@ pub const PYTORCH: Package = Package {
     pacman: "python-pytorch",
     apk: "py3-pytorch",
 };
+pub const GIT: Package = Package {
+    what: "git",
+    apt: "git",
+    dnf: "git",
+    pacman: "git",
+    apk: "git",
+};
 pub const OPEN_MPI: Package = Package {
     what: "Open MPI",
     apt: "openmpi-bin",

@@ -15,6 +15,9 @@ mod kills;
 #[path = "local/outputs.rs"]
 mod outputs;
 
+#[path = "local/files.rs"]
+mod files;
+
 #[path = "local/frameworks.rs"]
 mod frameworks;
 

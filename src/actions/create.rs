@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use trainyard_core::{
     document::{
         Format, check_job,
-        job::{Code, EnvValue, JobDocument, SecretRef},
+        job::{Code, JobDocument},
+        place_of,
     },
     model::{AuditId, JobId, Phase, TeamId, TeamRole, Wanted},
 };
@@ -102,12 +103,13 @@ impl Actions {
     async fn check_submission(&self, caller: &Caller, text: &str, format: Option<Format>) -> Result<Plan, Refusal> {
         let faults = |faults: Vec<_>| Refusal::Faults(faults.into_iter().map(FieldFault::from).collect());
         let mut document = check_job(text, format).map_err(faults)?;
-        let (team, team_name) = self.team_for(caller, document.team.as_deref()).await?;
+        let placed = |refusal: Refusal| refusal.placed(|path| place_of(text, format, path));
+        let (team, team_name) = (self.team_for(caller, document.team.as_deref()).await).map_err(placed)?;
         if !caller.actor.may(team, TeamRole::Member) {
             return Err(Refusal::role(TeamRole::Member, &team_name));
         }
         document.team = Some(team_name.clone());
-        let references = self.look_up(team, &team_name, &document).await?;
+        let references = (self.look_up(team, &team_name, &document).await).map_err(placed)?;
         Ok(Plan {
             team: TeamRef {
                 id: team,
@@ -152,7 +154,7 @@ impl Actions {
 
     /// Whether the cluster, the secrets and the code that the document names are there for this team.
     async fn look_up(&self, team: TeamId, team_name: &str, document: &JobDocument) -> Result<References, Refusal> {
-        let secrets = secret_refs(document);
+        let secrets = document.secret_refs();
         let code = match &document.code {
             Some(Code::Upload(digest)) => Some(digest.as_str()),
             _ => None,
@@ -375,21 +377,6 @@ impl Sums {
         }
         sums
     }
-}
-
-/// Every `secretRef` of the document with its path.
-pub(crate) fn secret_refs(document: &JobDocument) -> Vec<(String, &SecretRef)> {
-    fn of<'d>(prefix: String, name: &str, value: &'d EnvValue) -> Option<(String, &'d SecretRef)> {
-        match value {
-            EnvValue::Secret { secret_ref } => Some((format!("{prefix}env.{name}.secretRef"), secret_ref)),
-            EnvValue::Value(_) => None,
-        }
-    }
-    let shared = (document.env.iter()).filter_map(|(name, value)| of(String::new(), name, value));
-    let roles = document.roles.iter().enumerate().flat_map(|(index, role)| {
-        (role.env.iter()).filter_map(move |(name, value)| of(format!("roles[{index}]."), name, value))
-    });
-    shared.chain(roles).collect()
 }
 
 fn names(caller: &Caller) -> String {

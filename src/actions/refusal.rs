@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use trainyard_core::{
-    document::Fault,
+    document::{Fault, Position},
     model::{Phase, TeamRole, Wanted},
 };
 use utoipa::ToSchema;
@@ -56,6 +56,21 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Says where in the text that was sent each fault lies, as far as `place` can tell.
+    pub fn placed(self, place: impl Fn(&str) -> Option<Position>) -> Self {
+        match self {
+            Refusal::Faults(mut faults) => {
+                for fault in faults.iter_mut().filter(|fault| fault.line.is_none()) {
+                    let at = place(&fault.path);
+                    fault.line = at.map(|at| at.line);
+                    fault.column = at.map(|at| at.column);
+                }
+                Refusal::Faults(faults)
+            }
+            other => other,
+        }
+    }
+
     pub fn fault(fault: FieldFault) -> Self {
         Refusal::Faults(vec![fault])
     }

@@ -67,7 +67,7 @@ impl Actions {
                 data: json!({ "attempt": home.attempt, "step": step, "path": path, "source": "api" }),
             };
             events::append(&mut tx, Subject::Job(job), event, now).await?;
-            if !matches!(ask.caller.via, Via::Job(_)) {
+            if !matches!(ask.caller.via, Via::Job { .. }) {
                 let detail = json!({ "step": step });
                 audit::write(
                     &mut tx,
@@ -134,10 +134,12 @@ impl Actions {
             job,
             jobs_read::home(&self.db, &ask.caller.actor.scope(), job).await,
         )?;
-        let own = matches!(ask.caller.via, Via::Job(own) if own == job);
+        // Who was recognised a moment ago may be of an attempt that has ended since.
+        let own = matches!(ask.caller.via, Via::Job { job: own, attempt }
+            if own == job && attempt == home.attempt && home.phase.is_active());
         if !own && !ask.caller.actor.may(home.team, TeamRole::Member) {
             return Err(Refusal::Forbidden {
-                needs: "the job's own token, or the role member in its team".into(),
+                needs: "the token of the job's running attempt, or the role member in its team".into(),
             });
         }
         if home.phase.is_final() {

@@ -1,31 +1,26 @@
-//! Tokens of people and programs, and the tokens that jobs are given.
+//! Tokens of people and programs.
 //!
 //! A token is `ty_` and 256 random bits; the database has its SHA-256 and nothing else. A token never makes a stronger
-//! or a longer-lived one than itself. A job's token is `tyj_` and the job's id sealed with the key ring: no row, no
-//! list, and of no use once the job has ended.
+//! or a longer-lived one than itself.
 
 use chrono::{DateTime, Utc};
 use data_encoding::BASE64URL_NOPAD;
 use rand::Rng;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use trainyard_core::model::{JobId, TeamId, TeamRole, TokenId, UserId};
+use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 use uuid::Uuid;
 
 use super::{Actions, Ask, FieldFault, Refusal, found};
-use crate::{
-    db::{
-        DbError,
-        access::Via,
-        audit, teams,
-        tokens::{self, NewToken},
-    },
-    keys::{KeyError, KeyId, KeyRing, Sealed},
+use crate::db::{
+    DbError,
+    access::Via,
+    audit, teams,
+    tokens::{self, NewToken},
 };
 
 const PREFIX: &str = "ty_";
-const JOB_PREFIX: &str = "tyj_";
 
 /// 256 random bits as people and programs carry them.
 pub struct Secret {
@@ -98,7 +93,7 @@ impl Actions {
                     (wanted, None) => wanted,
                 };
             }
-            Via::Job(_) => {
+            Via::Job { .. } => {
                 return Err(Refusal::Forbidden {
                     needs: "a person's token or session".into(),
                 });
@@ -216,29 +211,4 @@ fn check(wish: &TokenWish, now: DateTime<Utc>) -> Result<(), Refusal> {
     } else {
         Err(Refusal::Faults(faults))
     }
-}
-
-/// The row that job tokens are sealed for. Secrets are sealed for their own rows, so neither passes for the other.
-const JOB_TOKENS: Uuid = Uuid::from_u128(0x7472_6169_6e79_6172_645f_6a6f_6274_6f6b);
-
-/// A token for a job's own processes, as the environment carries it (`TRAINYARD_TOKEN`).
-pub fn issue_job_token(ring: &KeyRing, job: JobId) -> Result<SecretString, KeyError> {
-    let sealed = ring.encrypt(JOB_TOKENS, job.0.as_bytes(), &mut rand::rng())?;
-    let mut bytes = sealed.nonce.to_vec();
-    bytes.extend_from_slice(&sealed.ciphertext);
-    Ok(format!("{JOB_PREFIX}{}_{}", sealed.key_id, BASE64URL_NOPAD.encode(&bytes)).into())
-}
-
-/// The job that a token was issued for. `None`: it is no job's token, or not one of ours.
-pub fn open_job_token(ring: &KeyRing, shown: &str) -> Option<JobId> {
-    let (key, body) = shown.strip_prefix(JOB_PREFIX)?.split_once('_')?;
-    let bytes = BASE64URL_NOPAD.decode(body.as_bytes()).ok()?;
-    let (nonce, ciphertext) = bytes.split_at_checked(24)?;
-    let sealed = Sealed {
-        key_id: KeyId::parse(key)?,
-        nonce: nonce.try_into().ok()?,
-        ciphertext: ciphertext.to_vec(),
-    };
-    let plain = ring.decrypt(JOB_TOKENS, &sealed).ok()?;
-    Uuid::from_slice(plain.expose_secret()).ok().map(JobId)
 }

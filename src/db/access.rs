@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use trainyard_core::model::{JobId, TeamId, TeamRole, TokenId, UserId};
+use trainyard_core::model::{AttemptId, JobId, TeamId, TeamRole, TokenId, UserId};
 use uuid::Uuid;
 
 use super::{Actor, Db, DbError, word};
@@ -31,8 +31,8 @@ pub enum Via {
     },
     /// A browser. Its unsafe requests must carry `csrf`.
     Session { csrf: [u8; 32], expires_at: DateTime<Utc> },
-    /// A job's own processes; they may report about this job and do nothing else.
-    Job(JobId),
+    /// The processes of a job's attempt; they may report about this job and do nothing else.
+    Job { job: JobId, attempt: i32 },
 }
 
 impl Caller {
@@ -40,7 +40,7 @@ impl Caller {
         match &self.via {
             Via::Token { expires_at, .. } => expires_at.is_some_and(|at| at <= now),
             Via::Session { expires_at, .. } => *expires_at <= now,
-            Via::Job(_) => false,
+            Via::Job { .. } => false,
         }
     }
 }
@@ -143,20 +143,26 @@ pub async fn by_session(db: &Db, hash: &[u8; 32], now: DateTime<Utc>) -> Result<
     }))
 }
 
-/// The actor for a job's own token: its owner, with nothing but the right to report. `None`: the job is over or gone.
-pub async fn by_job(db: &Db, job: JobId) -> Result<Option<Caller>, DbError> {
+/// The actor for an attempt's token: the job's owner, with nothing but the right to report. `None`: the attempt is over
+/// or gone.
+pub async fn by_attempt(db: &Db, attempt: AttemptId) -> Result<Option<Caller>, DbError> {
     let row = sqlx::query!(
-        r#"/* access::by_job */
-        select j.team_id, t.name as team_name, u.id, u.name
-        from jobs j join users u on u.id = j.owner_id join teams t on t.id = j.team_id
-        where j.id = $1 and j.deleted_at is null and j.ended_at is null"#,
-        job.0
+        r#"/* access::by_attempt */
+        select j.id as job_id, a.number, j.team_id, t.name as team_name, u.id, u.name
+        from attempts a join jobs j on j.id = a.job_id
+            join users u on u.id = j.owner_id join teams t on t.id = j.team_id
+        where a.id = $1 and a.ended_at is null and j.deleted_at is null"#,
+        attempt.0
     )
     .fetch_optional(&db.pool)
     .await?;
     Ok(row.map(|row| {
         let memberships = BTreeMap::from([(TeamId(row.team_id), (TeamRole::Viewer, row.team_name))]);
-        caller(row.id, row.name, None, false, memberships, Via::Job(job))
+        let via = Via::Job {
+            job: JobId(row.job_id),
+            attempt: row.number,
+        };
+        caller(row.id, row.name, None, false, memberships, via)
     }))
 }
 

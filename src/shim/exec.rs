@@ -18,6 +18,8 @@ use std::{
 };
 
 use nix::{
+    mount::{MsFlags, mount},
+    sched::{self, CloneFlags},
     sys::{
         prctl,
         resource::{Resource, getrlimit, setrlimit},
@@ -35,6 +37,8 @@ pub struct ExecPlan {
     pub command: Vec<String>,
     pub directory: PathBuf,
     pub account: Option<Account>,
+    /// Folders that it may read and not write. Only root can see to that.
+    pub read_only: Vec<PathBuf>,
     pub environment: Vec<(String, String)>,
     pub open_files: Option<u64>,
 }
@@ -74,6 +78,13 @@ fn become_program(plan: &ExecPlan) -> ExecFault {
     // The server raises its own limit; a program that closes every file it may have would take hours over that many.
     if let (Some(files), Ok((_, most))) = (plan.open_files, getrlimit(Resource::RLIMIT_NOFILE)) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, files.min(most), most);
+    }
+    if let Err((folder, error)) = keep_from_writing(&plan.read_only) {
+        let folder = folder.display();
+        return fault(
+            "read_only",
+            format!("the volume in '{folder}' can't be made read-only here ({error}); leave readOnly out"),
+        );
     }
     if let Some(account) = &plan.account
         && let Err(error) = take_account(account)
@@ -124,6 +135,22 @@ fn become_program(plan: &ExecPlan) -> ExecFault {
         ),
         _ => fault("exec_failed", format!("'{program}' could not be run: {error}")),
     }
+}
+
+/// In a mount namespace of its own, so that nobody else's view changes; what others mount later still shows here.
+fn keep_from_writing(folders: &[PathBuf]) -> Result<(), (&Path, nix::Error)> {
+    let Some(first) = folders.first() else { return Ok(()) };
+    let none = None::<&Path>;
+    sched::unshare(CloneFlags::CLONE_NEWNS)
+        .and_then(|()| mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none))
+        .map_err(|error| (first.as_path(), error))?;
+    for folder in folders {
+        let again = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(Some(folder), folder, none, MsFlags::MS_BIND, none)
+            .and_then(|()| mount(none, folder, none, again, none))
+            .map_err(|error| (folder.as_path(), error))?;
+    }
+    Ok(())
 }
 
 fn take_account(account: &Account) -> nix::Result<()> {

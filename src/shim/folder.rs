@@ -54,6 +54,12 @@ pub struct Spec {
     pub grace_ms: u64,
     /// How many bytes of unstored output are kept, both streams together.
     pub output_bound: u64,
+    /// A folder with secrets, which goes when the replica ends.
+    #[serde(default)]
+    pub secrets: Option<PathBuf>,
+    /// Folders that the program may read and not write.
+    #[serde(default)]
+    pub read_only: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -161,6 +161,7 @@ fn bring_up(
             command: spec.command.clone(),
             directory: spec.directory.clone(),
             account: spec.account.clone(),
+            read_only: spec.read_only.clone(),
             environment,
             open_files: spec.limits.open_files,
         },
@@ -451,6 +452,10 @@ impl Watch {
             .and_then(|cgroup| cgroup.usage())
             .or_else(|| self.ours.then(collected_usage).flatten());
         let exited = Exited { exit, usage };
+        if let Some(secrets) = &self.spec.secrets {
+            // What stays is removed on release.
+            let _ = std::fs::remove_dir_all(secrets);
+        }
         while let Err(error) = self.folder.write_exited(&exited) {
             eprintln!("the exit could not be recorded and is tried again: {error}");
             std::thread::sleep(Duration::from_secs(1));

@@ -75,7 +75,7 @@ async fn admit(
 
 /// Whether the caller may use the route at all; the subject's own team is asked where it is known.
 fn may_enter(route: &Route, caller: &Caller) -> Result<(), Error> {
-    if matches!(caller.via, Via::Job(_)) && route.access != Access::Reporter {
+    if matches!(caller.via, Via::Job { .. }) && route.access != Access::Reporter {
         return Err(Error::new(
             Code::Forbidden,
             "A job's own token may report about its job and do nothing else",

@@ -9,10 +9,7 @@ use trainyard_core::{
 use utoipa::ToSchema;
 
 use super::{Error, WebState};
-use crate::{
-    actions::create::secret_refs,
-    db::{DbError, Scope, jobs_create, why_facts},
-};
+use crate::db::{DbError, Scope, jobs_create, why_facts};
 
 /// The answer, or that there is none because the job runs or has ended.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -32,7 +29,7 @@ pub async fn answer(state: &WebState, scope: &Scope, job: JobId) -> Result<WhyAn
     };
     let document = &record.document;
     let waits = matches!(record.phase, Phase::Queued | Phase::Suspended);
-    let secrets = secret_refs(document);
+    let secrets = document.secret_refs();
     let names: Vec<String> = secrets.iter().map(|(_, secret)| secret.name.clone()).collect();
     let references = match waits && (!names.is_empty() || record.cluster.is_none()) {
         true => {

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use trainyard_core::catch::Catcher;
+use secrecy::ExposeSecret;
+use trainyard_core::{catch::Catcher, document::job::Framework, kinds::rendezvous, model::SecretValue};
 
 use super::{
     Worker,
     ingest::{About, AboutAttempts},
     launch,
 };
-use crate::db::{jobs, logs::write::OpenAttempt};
+use crate::{
+    db::{jobs, logs::write::OpenAttempt},
+    job_token,
+};
 
 pub struct FromRecords(pub Arc<Worker>);
 
@@ -22,13 +26,19 @@ impl AboutAttempts for FromRecords {
             .await
             .map_err(|error| error.to_string())?;
         // Every version that the attempt may have been given is masked, the one that was replaced since included.
-        let secrets = launch::every_version(worker, job.team, &launch::secret_refs(&job.document))
+        let mut secrets = launch::every_version(worker, job.team, &launch::secret_refs(&job.document))
             .await
             .map_err(|error| error.to_string())?;
-        let catcher = Catcher::new(&job.document.metrics).map_err(|error| error.to_string())?;
+        let tokens = job_token::every(&(worker.keys)(), attempt.id).map_err(|error| error.to_string())?;
+        secrets.extend(tokens.iter().map(|token| SecretValue(token.expose_secret().to_owned())));
+        let mut catcher = Catcher::new(&job.document.metrics).map_err(|error| error.to_string())?;
+        if job.document.framework == Framework::Mpi {
+            catcher = catcher.with_tags();
+        }
         Ok(About {
             secrets,
-            catch: Arc::new(move |line| catcher.catch(line)),
+            catch: Arc::new(move |line, found| catcher.each(line, found)),
+            ranks: Arc::new(move |rank| rendezvous::mpi_rank(&job.document, rank)),
         })
     }
 }

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use secrecy::ExposeSecret;
 use trainyard_core::{
-    document::job::{Code, EnvValue, JobDocument, SecretRef},
-    model::{Launch, LaunchReplica, SecretValue, TeamId},
+    document::job::{Code, JobDocument, SecretRef},
+    model::{AttemptId, Launch, LaunchReplica, ReportTo, SecretValue, TeamId},
 };
 
 use super::{WorkError, Worker};
-use crate::db::{attempts::AttemptRecord, code, jobs::JobRecord, secret_values};
+use crate::{
+    db::{attempts::AttemptRecord, code, jobs::JobRecord, secret_values},
+    job_token,
+};
 
 /// The launch, or words for the person where it can't be made.
 pub async fn assemble(
@@ -57,20 +61,25 @@ pub async fn assemble(
         resume_step: attempt.resume_step,
         secrets,
         code,
+        report: report(worker, attempt.id)?,
+    }))
+}
+
+fn report(worker: &Worker, attempt: AttemptId) -> Result<Option<ReportTo>, WorkError> {
+    let Some(url) = &worker.jobs_url else {
+        return Ok(None);
+    };
+    let token = job_token::issue(&(worker.keys)(), attempt)?;
+    Ok(Some(ReportTo {
+        url: url.clone(),
+        token: SecretValue(token.expose_secret().to_owned()),
     }))
 }
 
 /// Every secret that a document names, once.
 pub fn secret_refs(document: &JobDocument) -> Vec<SecretRef> {
-    let role_envs = document.roles.iter().flat_map(|role| role.env.values());
-    let mut refs: Vec<SecretRef> = document
-        .env
-        .values()
-        .chain(role_envs)
-        .filter_map(|value| match value {
-            EnvValue::Secret { secret_ref } => Some(secret_ref.clone()),
-            EnvValue::Value(_) => None,
-        })
+    let mut refs: Vec<SecretRef> = (document.secret_refs().into_iter())
+        .map(|(_, secret)| secret.clone())
         .collect();
     refs.sort();
     refs.dedup();

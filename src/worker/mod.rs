@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Tasks under way at once in one process.
 const SLOTS: usize = 16;
 /// Facts older than this are stale: three missed looks of a cluster's holder.
-const STALE_AFTER: chrono::Duration = chrono::Duration::seconds(20);
+pub const STALE_AFTER: chrono::Duration = chrono::Duration::seconds(20);
 
 /// What every loop of one worker process shares.
 pub struct Worker {
@@ -61,6 +61,8 @@ pub struct Worker {
     pub machine_id: String,
     pub listener: Listener,
     pub keys: Arc<dyn Fn() -> Arc<KeyRing> + Send + Sync>,
+    /// Where processes of jobs reach the API. `None`: not known, and so they get no token either.
+    pub jobs_url: Option<String>,
     /// The runtimes that this process can act through, by cluster.
     pub runtimes: BTreeMap<ClusterId, Arc<dyn Runtime>>,
     /// How long what is over is kept.

@@ -1,11 +1,14 @@
 //! Between records and plans: what the plan decided, written; what is recorded, as the plan's facts.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgConnection;
 use trainyard_core::{
-    document::job::CheckpointSignal,
-    model::{AttemptPhase, Exit, Outcome, Phase, ReplicaPhase},
+    document::job::{CheckpointSignal, Framework},
+    kinds::rendezvous::{LAUNCHER, RANK},
+    model::{AttemptPhase, Exit, Outcome, Phase, ReplicaKey, ReplicaPhase},
     plan::{
         attempt::{self, ReplicaFacts, Step},
         hang,
@@ -261,6 +264,9 @@ pub async fn judge(
             process_state: None,
         })
         .collect();
+    if job.document.framework == Framework::Mpi {
+        ranks = mpi_ranks(ranks, steps, running_at);
+    }
     let newest = ranks
         .iter()
         .filter_map(|rank| rank.steps.last().map(|step| step.at).max(rank.last_output_at))
@@ -269,6 +275,29 @@ pub async fn judge(
         add_states(worker, attempt, &mut ranks).await;
     }
     Ok(Some(hang::judge(&ranks, running_at, watched.max(running_at), now)))
+}
+
+/// The ranks that mpirun started, as far as their tags were seen; else the launcher, which is all that is known then.
+fn mpi_ranks(
+    replicas: Vec<hang::RankSigns>,
+    steps: BTreeMap<ReplicaKey, Vec<hang::StepAt>>,
+    running_at: DateTime<Utc>,
+) -> Vec<hang::RankSigns> {
+    let (launcher, slots): (Vec<_>, Vec<_>) = replicas.into_iter().partition(|sign| sign.key.role == LAUNCHER);
+    let placed = (0..).zip(slots).map(|(rank, sign)| hang::RankSigns { rank, ..sign });
+    let others = steps.into_iter().filter(|(key, _)| key.role == RANK);
+    let others = others.map(|(key, steps)| hang::RankSigns {
+        rank: key.index,
+        key,
+        started_at: running_at,
+        last_output_at: None,
+        steps,
+        cpu_milli: None,
+        process_state: None,
+    });
+    let ranks: Vec<hang::RankSigns> = placed.chain(others).collect();
+    let told = |sign: &hang::RankSigns| !sign.steps.is_empty() || sign.last_output_at.is_some();
+    if ranks.iter().any(told) { ranks } else { launcher }
 }
 
 /// What the runtime can tell of processes that are quiet. Evidence only: a judgement without it is better than none.

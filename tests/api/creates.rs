@@ -216,6 +216,9 @@ async fn a_document_that_names_what_is_not_there_is_refused_with_what_is() {
         .map(|error| error["code"].as_str().unwrap())
         .collect();
     assert_eq!(codes, ["unknown_cluster", "unknown_secret", "unknown_code"]);
+    let places = errors.as_array().unwrap().iter();
+    let placed = places.filter(|error| error["line"].as_u64() == Some(1) && error["column"].as_u64() > Some(1));
+    assert_eq!(placed.count(), 3, "each with its place in the text: {errors}");
 
     let cluster = crate::world_parts::cluster(&world, "earth").await;
     crate::world_parts::grant(&world, &cluster, &world.team).await;

@@ -3,8 +3,8 @@
 use futures::StreamExt;
 use secrecy::ExposeSecret;
 use serde_json::json;
-use trainyard::actions::tokens::issue_job_token;
-use trainyard_core::model::JobId;
+use trainyard::job_token;
+use trainyard_core::model::AttemptId;
 
 use crate::{
     world::{Person, World, hello, raw},
@@ -17,8 +17,8 @@ async fn running(world: &World, name: &str) -> (String, Person) {
     let machine = node(world, &earth, "machine").await;
     let job = world.submit(&world.admin, hello(name)).await;
     let id = job["id"].as_str().unwrap().to_owned();
-    attempt(world, &id, &earth, &machine).await;
-    let token = issue_job_token(&world.state.actions.keys.ring(), id.parse::<JobId>().unwrap()).unwrap();
+    let attempt: AttemptId = attempt(world, &id, &earth, &machine).await.parse().unwrap();
+    let token = job_token::issue(&world.state.actions.keys.ring(), attempt).unwrap();
     let own = Person {
         user: world.admin.user,
         token: token.expose_secret().to_owned(),

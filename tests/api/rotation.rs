@@ -79,7 +79,10 @@ async fn a_rotation_can_be_broken_off_anywhere_and_gone_on_with() {
     assert_eq!(rotated.retired.len(), 2);
     assert!(rotated.unreadable.is_empty());
     assert_eq!(keys_of_rows(db).await.into_keys().collect::<Vec<_>>(), [to.to_string()]);
-    assert_eq!(file.ring().ids().cloned().collect::<Vec<_>>(), std::slice::from_ref(&to));
+    assert_eq!(
+        file.ring().ids().cloned().collect::<Vec<_>>(),
+        std::slice::from_ref(&to)
+    );
     assert_readable(&world, file).await;
     // Once more: there is nothing left to do, and nothing is done.
     let again = rotate::finish(db, file, random, now).await.unwrap();

@@ -18,9 +18,14 @@ async fn a_printed_secret_is_found_nowhere() {
     api.put("/api/v1/secrets/wandb", &json!({ "values": { "api-key": SECRET } }))
         .await;
     let (half, rest) = SECRET.split_at(9);
+    let token = world.data().join("token");
+    std::fs::write(&token, "").expect("a file");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(&token, open).expect("the file opens");
     let script = format!(
-        "echo \"the key is $KEY\"; echo \"$KEY$KEY\" >&2; printf '%s' '{half}'; sleep 2; printf '%s\\n' '{rest}'; \
-         printf 'step=1 loss=1 %s' \"$KEY\"; echo \"Error: login with $KEY failed\" >&2; exit 3"
+        "printf '%s' \"$TRAINYARD_TOKEN\" >{token}; echo \"my token is $TRAINYARD_TOKEN\"; echo \"the key is $KEY\"; echo \"$KEY$KEY\" >&2; printf '%s' '{half}'; sleep 2; printf '%s\\n' '{rest}'; \
+         printf 'step=1 loss=1 %s' \"$KEY\"; echo \"Error: login with $KEY failed\" >&2; exit 3",
+        token = token.display()
     )
     // The document itself must not hold it, so the halves come from the environment.
     .replace(&format!("'{half}'"), "\"${KEY%${KEY#?????????}}\"")
@@ -42,6 +47,7 @@ async fn a_printed_secret_is_found_nowhere() {
         books::stored(api, job).await;
         let lines = api.lines(job, 1, 0, "stdout").await;
         assert!(lines.iter().any(|line| line == "the key is ***"), "{lines:?}");
+        assert!(lines.iter().any(|line| line == "my token is ***"), "{lines:?}");
         let paths = [
             "",
             "/attempts",
@@ -88,7 +94,11 @@ async fn a_printed_secret_is_found_nowhere() {
     searched.push(("the program's log".to_owned(), world.log()));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let encoded = percent_encoding::utf8_percent_encode(SECRET, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let token = std::fs::read_to_string(&token).expect("the last attempt's token");
+    assert!(token.starts_with("tyj_"), "{token:?}");
     let forms = [
+        hex(token.as_bytes()),
+        token,
         SECRET.to_owned(),
         hex(SECRET.as_bytes()),
         encoded,

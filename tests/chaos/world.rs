@@ -185,6 +185,7 @@ impl World {
             .env("XDG_CONFIG_HOME", self.data().join("config"))
             .env("TRAINYARD_DATA", self.data().join("data"))
             .env("TRAINYARD_LISTEN", format!("127.0.0.1:{}", self.port))
+            .env("TRAINYARD_JOBS_URL", format!("http://127.0.0.1:{}", self.port))
             .env("TRAINYARD_METRICS_LISTEN", "127.0.0.1:0")
             .env("TRAINYARD_LOG_FORMAT", "human")
             .envs(self.extra.clone())

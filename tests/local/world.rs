@@ -298,6 +298,7 @@ pub fn launch(document: Value) -> Launch {
         resume_step: None,
         secrets: BTreeMap::new(),
         code: None,
+        report: None,
     }
 }
 

@@ -110,6 +110,7 @@ impl World {
             machine_id: MACHINE.to_owned(),
             listener: Listener::start(&db, notify::ALL, stop.clone()),
             keys: Arc::new(move || ring.ring()),
+            jobs_url: None,
             runtimes: BTreeMap::from([(cluster, as_runtime.clone())]),
             keep,
         });

@@ -24,14 +24,14 @@
 //!
 //! # Ranks of an MPI job
 //! `mpirun --tag-output` puts `[1,3]<stdout>:` before what rank 3 prints; the rest of the line is read as above, and what
-//! it holds belongs to that rank.
+//! it holds belongs to that rank. In other jobs such a beginning means nothing.
 //!
 //! Colours are skipped, and of a line that a progress bar wrote again and again (`\r`) the last state counts. Lines over
 //! 8 KiB hold nothing.
 
 mod pairs;
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
 use regex::{Regex, RegexBuilder, bytes};
 use serde_json::Value;
@@ -47,7 +47,7 @@ const MAX_PATTERN: usize = 1024;
 /// What one line held.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Caught {
-    /// The rank in mpirun's tag, if the line has one.
+    /// The rank in mpirun's tag, if there is one; told also where nothing else is held.
     pub rank: Option<u32>,
     pub metric: Option<CaughtMetric>,
     pub checkpoint: Option<CaughtCheckpoint>,
@@ -72,6 +72,7 @@ pub struct CaughtCheckpoint {
 #[derive(Debug, Clone)]
 pub struct Catcher {
     metrics: Forms,
+    tagged: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -129,10 +130,28 @@ impl Catcher {
             Some(pattern) => Forms::Own(compile(pattern)?),
             None => Forms::Known,
         };
-        Ok(Self { metrics })
+        Ok(Self { metrics, tagged: false })
     }
 
-    /// What the line holds; almost always nothing, and then it costs one search.
+    /// For what a launcher of an MPI job prints.
+    pub fn with_tags(self) -> Self {
+        Self { tagged: true, ..self }
+    }
+
+    /// What the line holds, by the ranks that printed it where the job is one of mpirun.
+    pub fn each(&self, line: &[u8], found: &mut dyn FnMut(Caught)) {
+        if !self.tagged {
+            return found(self.catch(line));
+        }
+        for (rank, text) in texts_by_rank(line) {
+            found(Caught {
+                rank,
+                ..self.catch(&text)
+            });
+        }
+    }
+
+    /// What a line holds; almost always nothing, and then it costs one search.
     pub fn catch(&self, line: &[u8]) -> Caught {
         let may_hold = CLUE.as_ref().is_none_or(|clue| clue.is_match(line));
         if !may_hold && !matches!(self.metrics, Forms::Own(_)) {
@@ -141,7 +160,6 @@ impl Catcher {
         let Some(line) = last_state(line) else {
             return Caught::default();
         };
-        let (rank, line) = mpi_tag(line).map_or((None, line), |(rank, rest)| (Some(rank), rest));
         let text = plain(line);
         let checkpoint = if may_hold { checkpoint(&text) } else { None };
         let metric = match &self.metrics {
@@ -152,25 +170,36 @@ impl Catcher {
             Forms::Known => known(&text),
         };
         Caught {
-            rank,
+            rank: None,
             metric,
             checkpoint,
         }
     }
 }
 
-/// The rank that printed a line, and the line without the tag that `mpirun --tag-output` puts before it. Where mpirun
-/// read the line's end apart from the line, it tags that too.
-pub fn mpi_tag(line: &[u8]) -> Option<(u32, &[u8])> {
-    const LONGEST: usize = 40;
-    let head = &line[..line.len().min(LONGEST)];
-    let tag = &line[..head.windows(2).position(|pair| pair == b">:")? + 2];
-    let named = tag
-        .strip_suffix(b"]<stdout>:")
-        .or_else(|| tag.strip_suffix(b"]<stderr>:"))?;
-    let (_job, rank) = std::str::from_utf8(named.strip_prefix(b"[")?).ok()?.split_once(',')?;
-    let rest = line[tag.len()..].trim_ascii_end();
-    Some((rank.parse().ok()?, rest.strip_suffix(tag).unwrap_or(rest)))
+/// What each rank printed in one line of `mpirun --tag-output`; `None`: what stands before any tag. mpirun tags whatever it
+/// reads at once, so a line's end may be tagged apart from the line, and another rank's text may stand between them.
+fn texts_by_rank(line: &[u8]) -> BTreeMap<Option<u32>, Vec<u8>> {
+    static TAG: LazyLock<Option<bytes::Regex>> =
+        LazyLock::new(|| bytes::Regex::new(r"(?-u)\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:").ok());
+    let mut texts: BTreeMap<Option<u32>, Vec<u8>> = BTreeMap::new();
+    let (mut rank, mut from) = (None, 0);
+    let tags = TAG.iter().flat_map(|tag| tag.captures_iter(line));
+    for (whole, number) in tags.filter_map(|tag| Some((tag.get(0)?, tag.get(1)?))) {
+        if from < whole.start() {
+            texts
+                .entry(rank)
+                .or_default()
+                .extend_from_slice(&line[from..whole.start()]);
+        }
+        rank = std::str::from_utf8(number.as_bytes())
+            .ok()
+            .and_then(|number| number.parse().ok());
+        texts.entry(rank).or_default();
+        from = whole.end();
+    }
+    texts.entry(rank).or_default().extend_from_slice(&line[from..]);
+    texts
 }
 
 /// Every line that holds something by our own forms has one of these in it. Three spellings each and not `(?i)`: plain

@@ -83,13 +83,31 @@ fn metrics_in_every_documented_form() {
 
 #[test]
 fn what_mpirun_tags_belongs_to_its_rank() {
-    let caught = catcher().catch(b"[1,3]<stdout>:Step 5/10 - loss 0.5");
-    assert_eq!((caught.rank, tell(&caught).as_str()), (Some(3), "5/10 loss=0.5"));
-    assert_eq!(catcher().catch(b"[1,x]<stdout>:step=5 loss=1").rank, None);
-    assert_eq!(mpi_tag(b"[1,12]<stderr>:Traceback"), Some((12, &b"Traceback"[..])));
-    assert_eq!(mpi_tag(b"[1,0]<stdout>:pi=3[1,0]<stdout>:"), Some((0, &b"pi=3"[..])));
-    assert_eq!(mpi_tag(b"[step 1] loss=2"), None);
-    assert_eq!(mpi_tag(b"[step 1]<x>: loss=2"), None);
+    let of = |line: &str| {
+        let mut all = Vec::new();
+        let keep = &mut |caught: Caught| all.push((caught.rank, tell(&caught)));
+        catcher().with_tags().each(line.as_bytes(), keep);
+        all
+    };
+    let told = |rank: u32, what: &str| (Some(rank), what.to_owned());
+    assert_eq!(of("[1,3]<stdout>:Step 5/10 - loss 0.5"), [told(3, "5/10 loss=0.5")]);
+    assert_eq!(of("[1,2]<stderr>:loading data"), [told(2, "")], "a sign of life");
+    assert_eq!(
+        of("[1,0]<stdout>:step=1 pi=3[1,0]<stdout>:"),
+        [told(0, "1 pi=3")],
+        "the end has a tag of its own"
+    );
+    assert_eq!(
+        of("[1,1]<stdout>:step=5 pi=3.1[1,2]<stdout>:step=5 pi=3.2[1,1]<stdout>:"),
+        [told(1, "5 pi=3.1"), told(2, "5 pi=3.2")]
+    );
+    assert_eq!(of("[1,x]<stdout>:step=5 loss=1")[0].0, None);
+    assert_eq!(of("step=5 loss=1"), [(None, "5 loss=1".to_owned())]);
+    assert_eq!(
+        catcher().catch(b"[1,3]<stdout>:loss").rank,
+        None,
+        "in other jobs it is only text"
+    );
 }
 
 #[test]

@@ -211,6 +211,9 @@ pub enum VolumeSource {
         #[schemars(schema_with = "forms::absolute_path")]
         path: String,
     },
+    /// A value of one of the team's secrets: a folder with one file, named as the key, that the replica alone may
+    /// read and that goes with the attempt.
+    SecretRef(SecretRef),
     /// A PersistentVolumeClaim of the namespace.
     Claim {
         #[schemars(schema_with = "forms::foreign_name")]
@@ -371,6 +374,27 @@ impl Default for Stop {
 }
 
 impl JobDocument {
+    /// Every `secretRef` with its path, such as `roles[0].env.KEY.secretRef`.
+    pub fn secret_refs(&self) -> Vec<(String, &SecretRef)> {
+        fn of_env<'d>(prefix: &str, env: &'d BTreeMap<String, EnvValue>) -> Vec<(String, &'d SecretRef)> {
+            let of_value = |(name, value): (&String, &'d EnvValue)| match value {
+                EnvValue::Secret { secret_ref } => Some((format!("{prefix}env.{name}.secretRef"), secret_ref)),
+                EnvValue::Value(_) => None,
+            };
+            env.iter().filter_map(of_value).collect()
+        }
+        let mut found = of_env("", &self.env);
+        for (index, role) in self.roles.iter().enumerate() {
+            found.extend(of_env(&format!("roles[{index}]."), &role.env));
+            for (place, volume) in role.volumes.iter().enumerate() {
+                if let VolumeSource::SecretRef(secret_ref) = &volume.source {
+                    found.push((format!("roles[{index}].volumes[{place}].source.secretRef"), secret_ref));
+                }
+            }
+        }
+        found
+    }
+
     pub fn total_replicas(&self) -> u32 {
         self.roles.iter().map(|role| role.replicas).sum()
     }

@@ -61,6 +61,18 @@ pub fn check<'t>(root: &'t Node, faults: &mut Faults<'t>) {
             let host_path = volume.get("source").and_then(|source| source.get("hostPath"));
             let paths = [volume.get("mountPath"), host_path.and_then(|host| host.get("path"))];
             paths.into_iter().flatten().for_each(|path| no_way_up(path, faults));
+            let secret = volume.get("source").and_then(|source| source.get("secretRef"));
+            if let Some(key) = secret.and_then(|secret| secret.get("key"))
+                && matches!(key.written(), Some("." | ".."))
+            {
+                let message = format!("'{}' can't be the name of a file", key.written().unwrap_or_default());
+                faults.value(
+                    key,
+                    FaultCode::WrongForm,
+                    message,
+                    Some("store the value under another key".into()),
+                );
+            }
         }
         role.get("workingDir")
             .into_iter()

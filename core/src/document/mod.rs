@@ -56,6 +56,23 @@ pub fn check_job_value(value: &Value) -> Result<JobDocument, Vec<Fault>> {
     judge_job(&root)
 }
 
+/// Where in a text the field of that path stands, for faults that only records can tell. `None`: it is not written.
+pub fn place_of(text: &str, format: Option<Format>, path: &str) -> Option<Position> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let root = read(text, format).ok()?;
+    let mut node = &root;
+    for part in path.split('.') {
+        let (name, rest) = part
+            .split_once('[')
+            .map_or((part, None), |(name, rest)| (name, Some(rest)));
+        node = node.get(name)?;
+        if let Some(index) = rest {
+            node = node.items().get(index.strip_suffix(']')?.parse::<usize>().ok()?)?;
+        }
+    }
+    Some(node.at)
+}
+
 /// The JSON Schema of job documents, as it is served and committed.
 pub fn job_schema() -> Value {
     JOB_SCHEMA.clone()

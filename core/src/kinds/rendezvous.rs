@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::{
     document::job::{Framework, JobDocument},
-    model::{AttemptId, IncarnationId, JobId, ReplicaKey},
+    model::{AttemptId, IncarnationId, JobId, ReplicaKey, ReportTo},
 };
 
 /// The role that runs `mpirun`.
@@ -34,6 +34,26 @@ pub fn mpi_slots(document: &JobDocument) -> u32 {
         .filter(|role| role.name != LAUNCHER)
         .map(|role| role.replicas);
     others.sum::<u32>().max(1)
+}
+
+/// The role of ranks that no replica's slot stands for, as where `mpirun -np 4` is all that a launcher alone was told.
+pub const RANK: &str = "rank";
+
+/// More ranks than any job may have: beyond, a tag is made up.
+const MOST_RANKS: u32 = 10_000;
+
+/// Where a rank that `mpirun` started is shown: in the replica whose slot it fills, else in a place of its own.
+pub fn mpi_rank(document: &JobDocument, rank: u32) -> Option<ReplicaKey> {
+    let mut index = rank;
+    for role in document.roles.iter().filter(|role| role.name != LAUNCHER) {
+        if index < role.replicas {
+            let role = role.name.clone();
+            return Some(ReplicaKey { role, index });
+        }
+        index -= role.replicas;
+    }
+    let role = RANK.to_owned();
+    (rank < MOST_RANKS).then_some(ReplicaKey { role, index: rank })
 }
 
 /// A replica as the others see it.
@@ -64,6 +84,7 @@ pub struct Facts<'a> {
     pub mpi_hostfile: Option<&'a str>,
     pub resume_from: Option<&'a str>,
     pub resume_step: Option<i64>,
+    pub report: Option<&'a ReportTo>,
 }
 
 pub type Environment = BTreeMap<String, String>;
@@ -119,6 +140,10 @@ fn trainyard(facts: &Facts, peer: &Peer) -> Environment {
     }
     if let Some(step) = facts.resume_step {
         set(&mut env, "TRAINYARD_RESUME_STEP", step);
+    }
+    if let Some(report) = facts.report {
+        set(&mut env, "TRAINYARD_URL", &report.url);
+        set(&mut env, "TRAINYARD_TOKEN", &report.token.0);
     }
     env
 }
@@ -201,6 +226,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::model::SecretValue;
 
     fn document(framework: &str, roles: &[(&str, u32)]) -> JobDocument {
         let roles: Vec<_> = roles
@@ -240,6 +266,10 @@ mod tests {
     /// The environment of the peer at `rank` as sorted lines.
     fn lines(document: &JobDocument, rank: usize) -> String {
         let peers = peers(document);
+        let report = ReportTo {
+            url: "http://127.0.0.1:7420".into(),
+            token: SecretValue("tyj_secret".into()),
+        };
         let facts = Facts {
             job: JobId(Uuid::from_u128(1)),
             team: "vision",
@@ -251,6 +281,7 @@ mod tests {
             mpi_hostfile: Some("/attempt/hostfile"),
             resume_from: Some("/checkpoints/120"),
             resume_step: Some(120),
+            report: Some(&report),
         };
         let env = environment(&facts, &peers[rank]);
         env.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
@@ -283,6 +314,8 @@ mod tests {
              TRAINYARD_ROLE_INDEX=1\n\
              TRAINYARD_ROLE_SIZE=2\n\
              TRAINYARD_TEAM=vision\n\
+             TRAINYARD_TOKEN=tyj_secret\n\
+             TRAINYARD_URL=http://127.0.0.1:7420\n\
              TRAINYARD_WORLD_SIZE=3\n"
         );
     }
@@ -356,6 +389,20 @@ mod tests {
              OMPI_MCA_orte_tag_output=1\n\
              OMPI_MCA_rmaps_base_oversubscribe=1\n"
         );
+    }
+
+    #[test]
+    fn ranks_fill_the_slots_in_order_and_have_a_place_where_there_is_none() {
+        let shown = |roles: &[(&str, u32)], rank| {
+            let key = mpi_rank(&document("mpi", roles), rank);
+            key.map(|key| key.to_string())
+        };
+        let roles = [("launcher", 1), ("front", 1), ("worker", 2)];
+        let places: Vec<_> = (0..4).map(|rank| shown(&roles, rank)).collect();
+        let wanted = ["front-0", "worker-0", "worker-1", "rank-3"];
+        assert_eq!(places, wanted.map(|place| Some(place.to_owned())));
+        assert_eq!(shown(&[("launcher", 1)], 3).as_deref(), Some("rank-3"));
+        assert_eq!(shown(&[("launcher", 1)], 4_000_000_000), None);
     }
 
     #[test]

@@ -40,6 +40,16 @@ pub struct Launch {
     pub secrets: BTreeMap<(String, String), SecretValue>,
     /// The unpacked code's archive (a tar), if the document names uploaded code.
     pub code: Option<Vec<u8>>,
+    /// Where and with what the attempt's processes may report. `None`: nobody knows an address that they could use.
+    pub report: Option<ReportTo>,
+}
+
+/// The API as an attempt's own processes reach it.
+#[derive(Debug, Clone)]
+pub struct ReportTo {
+    pub url: String,
+    /// Good for reports about this job while this attempt lives.
+    pub token: SecretValue,
 }
 
 #[derive(Debug, Clone)]

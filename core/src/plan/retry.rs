@@ -105,8 +105,8 @@ impl Verdict {
             Verdict::Final { because } => match because {
                 Because::NoRetries => "The restart policy allows no retry (restart.max is 0).".to_owned(),
                 Because::UsedUp { max } => {
-                    let plural = if *max == 1 { "y" } else { "ies" };
-                    format!("The restart policy's {} retr{plural} are used up.", words::count(*max))
+                    let plural = if *max == 1 { "y is" } else { "ies are" };
+                    format!("The restart policy's {} retr{plural} used up.", words::count(*max))
                 }
                 Because::NeverRetryExitCode { code } => {
                     format!("The restart policy never retries exit code {code} (restart.neverRetryExitCodes).")

@@ -6,6 +6,7 @@
 //!     worker-0/                 one replica (see the shim's folder)
 //!       work/                   where its program starts
 //!   volumes/job_.../NAME/       folders that a job's attempts share
+//!   code/ADDRESS-COMMIT.tar     commits that were fetched
 //!   ports/PORT                  which attempt a port is reserved for
 //!   t/SHORT                     links to the replicas' TMPDIRs, since socket paths must be short
 //! ```
@@ -71,6 +72,7 @@ impl Layout {
             &layout.attempts(),
             &layout.volumes(),
             &layout.ports(),
+            &layout.code(),
             &layout.short(),
         ] {
             make_folder(folder)?;
@@ -88,6 +90,10 @@ impl Layout {
 
     pub fn ports(&self) -> PathBuf {
         self.root.join("ports")
+    }
+
+    pub fn code(&self) -> PathBuf {
+        self.root.join("code")
     }
 
     fn short(&self) -> PathBuf {

@@ -19,7 +19,10 @@ use bytes::Bytes;
 use chrono::Utc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use trainyard_core::model::{AttemptId, JobId, Launch, Observed, ReplicaKey};
+use trainyard_core::{
+    document::job::Code,
+    model::{AttemptId, JobId, Launch, Observed, ReplicaKey},
+};
 
 use super::{OutputRef, OutputState, ReplicaUsage, Runtime, RuntimeError};
 use crate::{
@@ -32,11 +35,13 @@ use crate::{
 
 mod account;
 mod environment;
+mod git;
 mod layout;
 mod observe;
 mod output;
 mod ports;
 mod release;
+mod secrets;
 mod start;
 mod stop;
 mod tree;
@@ -96,6 +101,7 @@ pub(crate) struct Inner {
     path: Option<String>,
     open_files: Option<u64>,
     account: Option<Account>,
+    secrets: secrets::Secrets,
     cgroups: Found,
     watcher: watch::Watcher,
     /// The attempts all of whose replicas are watched.
@@ -124,6 +130,7 @@ impl LocalRuntime {
             path: options.path,
             open_files: options.open_files,
             account,
+            secrets: secrets::Secrets::of(&data),
             cgroups: cgroup::find(),
             watcher: watch::Watcher::new(),
             watched: Mutex::default(),
@@ -208,7 +215,11 @@ impl Inner {
 #[async_trait]
 impl Runtime for LocalRuntime {
     async fn start(&self, launch: &Launch) -> Result<(), RuntimeError> {
-        let launch = launch.clone();
+        start::refuse_what_cannot_be(&self.inner, &launch.document)?;
+        let mut launch = launch.clone();
+        if let Some(Code::Git { url, commit }) = &launch.document.code {
+            launch.code = Some(git::archive(&self.inner, url, commit).await?);
+        }
         let prepared = self
             .blocking(move |inner| {
                 let prepared = start::prepare(inner, &launch)?;

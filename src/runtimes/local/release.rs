@@ -32,6 +32,10 @@ pub fn attempt(inner: &Inner, attempt: AttemptId) -> Result<(), RuntimeError> {
         if let Some(cgroup) = place.spec().map_err(io)?.and_then(|spec| spec.cgroup) {
             cgroup.remove().map_err(retry("the control group"))?;
         }
+        inner
+            .secrets
+            .remove(replica.incarnation)
+            .map_err(retry("the replica's secrets"))?;
         match fs::remove_file(inner.layout.short_tmp(replica.incarnation)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
             _ => {}

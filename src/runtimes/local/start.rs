@@ -15,15 +15,15 @@ use std::{
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trainyard_core::{
-    document::job::{Code, JobDocument, Role, VolumeSource},
+    document::job::{Code, JobDocument, Role, SecretRef, Volume, VolumeSource},
     kinds::rendezvous::{Facts, LAUNCHER, Peer, mpi_slots, starts_process},
     model::{Launch, LaunchReplica},
 };
 
 use super::{
-    Inner, account, environment,
+    Inner, account, environment, git,
     layout::{AttemptFolder, AttemptRecord, ReplicaRecord, SlotRecord, make_folder},
-    ports, retry,
+    ports, retry, secrets,
     tree::{self, Tree, TreeError},
 };
 use crate::{
@@ -50,7 +50,6 @@ pub struct Prepared {
 
 /// Puts everything on disk that the replicas which are not there yet need. Blocking.
 pub fn prepare(inner: &Inner, launch: &Launch) -> Result<Vec<Prepared>, RuntimeError> {
-    refuse_what_cannot_be(&launch.document)?;
     let attempt = inner.layout.attempt(launch.attempt);
     make_folder(attempt.path()).map_err(retry("the attempt's folder"))?;
     let _lock = attempt.lock()?;
@@ -88,6 +87,7 @@ pub fn prepare(inner: &Inner, launch: &Launch) -> Result<Vec<Prepared>, RuntimeE
         mpi_hostfile: Some(&hostfile),
         resume_from: launch.resume_from.as_deref(),
         resume_step: launch.resume_step,
+        report: launch.report.as_ref(),
     };
     let mut prepared = Vec::new();
     for (replica, peer) in record.replicas.iter().zip(&peers) {
@@ -98,7 +98,7 @@ pub fn prepare(inner: &Inner, launch: &Launch) -> Result<Vec<Prepared>, RuntimeE
         let Some(role) = document.roles.iter().find(|role| role.name == replica.key.role) else {
             continue;
         };
-        let volumes = volumes(inner, launch, role)?;
+        let volumes = volumes(inner, launch, role, replica)?;
         let limits = limits(inner, document, role);
         if folder.spec().map_err(retry("spec.json"))?.is_none() {
             fill(inner, launch, role, replica, &folder, &volumes, limits)?;
@@ -182,18 +182,22 @@ pub async fn run_shim(inner: &Inner, how: &str, folder: &Folder, message: &[u8])
     })
 }
 
-fn refuse_what_cannot_be(document: &JobDocument) -> Result<(), RuntimeError> {
-    if let Some(Code::Git { .. }) = &document.code {
-        return Err(refused(
-            "code",
-            "code.git: this machine does not fetch commits itself; upload the folder (code.upload) or name files \
-             (code.inline)"
-                .into(),
-        ));
+pub fn refuse_what_cannot_be(inner: &Inner, document: &JobDocument) -> Result<(), RuntimeError> {
+    if let Some(Code::Git { url, .. }) = &document.code
+        && let Some(message) = git::refusal(url)
+    {
+        return Err(refused("code", message));
     }
     for (index, role) in document.roles.iter().enumerate() {
         for (place, volume) in role.volumes.iter().enumerate() {
             let path = format!("roles[{index}].volumes[{place}]");
+            if volume.read_only && inner.account.is_none() && secret_file(volume).is_none() {
+                let message = format!(
+                    "{path}.readOnly: Trainyard does not run as root here, so it can't keep a job from writing to a folder; \
+                     leave readOnly out"
+                );
+                return Err(refused("volume", message));
+            }
             match &volume.source {
                 VolumeSource::Claim { name } => {
                     return Err(refused(
@@ -285,13 +289,27 @@ fn limits(inner: &Inner, document: &JobDocument, role: &Role) -> Limits {
     }
 }
 
-/// The role's volumes by name, those of the job made if they are missing.
-fn volumes(inner: &Inner, launch: &Launch, role: &Role) -> Result<Vec<(String, PathBuf)>, RuntimeError> {
+/// The role's volumes by name, those of the job made if they are missing, and those of secrets anew.
+fn volumes(
+    inner: &Inner,
+    launch: &Launch,
+    role: &Role,
+    replica: &ReplicaRecord,
+) -> Result<Vec<(String, PathBuf)>, RuntimeError> {
     let mut found = Vec::new();
+    let files: Vec<(&str, &SecretRef)> = role.volumes.iter().filter_map(secret_file).collect();
+    let secrets = match files.is_empty() {
+        true => None,
+        false => Some(secret_files(inner, launch, replica, &files)?),
+    };
     for volume in &role.volumes {
         let path = match &volume.source {
             VolumeSource::HostPath { path } => PathBuf::from(path),
             VolumeSource::Claim { .. } => continue,
+            VolumeSource::SecretRef(_) => match &secrets {
+                Some(folder) => folder.join(&volume.name),
+                None => continue,
+            },
             VolumeSource::Job {} => {
                 let name = tree::inside(&volume.name).map_err(|error| refused("volume", error.to_string()))?;
                 if name.components().count() != 1 {
@@ -320,6 +338,44 @@ fn volumes(inner: &Inner, launch: &Launch, role: &Role) -> Result<Vec<(String, P
         found.push((volume.name.clone(), path));
     }
     Ok(found)
+}
+
+fn secret_file(volume: &Volume) -> Option<(&str, &SecretRef)> {
+    match &volume.source {
+        VolumeSource::SecretRef(secret) => Some((&volume.name, secret)),
+        _ => None,
+    }
+}
+
+/// Writes the values that the replica reads from files. Answers the folder that has a folder for each volume.
+fn secret_files(
+    inner: &Inner,
+    launch: &Launch,
+    replica: &ReplicaRecord,
+    files: &[(&str, &SecretRef)],
+) -> Result<PathBuf, RuntimeError> {
+    let folder = inner
+        .secrets
+        .make(replica.incarnation)
+        .map_err(retry("the replica's secrets"))?;
+    for (volume, secret) in files {
+        for name in [volume, secret.key.as_str()] {
+            let inside = tree::inside(name).map_err(|error| refused("secret", error.to_string()))?;
+            if inside.components().count() != 1 {
+                return Err(refused("secret", format!("'{name}' can't be the name of a file")));
+            }
+        }
+        let known = launch.secrets.get(&(secret.name.clone(), secret.key.clone()));
+        let value = known.ok_or_else(|| {
+            let (name, key) = (&secret.name, &secret.key);
+            let message =
+                format!("volume {volume}: the secret '{name}' has no key '{key}'; set it and run the job again");
+            refused("secret_missing", message)
+        })?;
+        secrets::write(&folder, volume, &secret.key, &value.0).map_err(retry("the replica's secrets"))?;
+    }
+    secrets::give(&folder, inner.account.as_ref()).map_err(retry("the replica's secrets"))?;
+    Ok(folder)
 }
 
 /// Makes the replica's folder whole and seals it with its spec.
@@ -353,6 +409,13 @@ fn fill(
         cgroup: inner.cgroups.group(&replica.incarnation.to_string()),
         grace_ms: launch.document.stop.grace.as_seconds() * 1000,
         output_bound: inner.output_bound,
+        secrets: (role.volumes.iter().zip(volumes))
+            .find(|(volume, _)| secret_file(volume).is_some())
+            .and_then(|(_, (_, path))| path.parent().map(Path::to_owned)),
+        read_only: (role.volumes.iter().zip(volumes))
+            .filter(|(volume, _)| volume.read_only && secret_file(volume).is_none())
+            .map(|(_, (_, path))| path.clone())
+            .collect(),
     };
     folder.write_spec(&spec).map_err(retry("spec.json"))
 }

@@ -154,7 +154,10 @@ mod tests {
                 teams: BTreeMap::new(),
             },
             team_names: BTreeMap::new(),
-            via: Via::Job(JobId(Uuid::nil())),
+            via: Via::Job {
+                job: JobId(Uuid::nil()),
+                attempt: 1,
+            },
             restored_at: None,
         }
     }

@@ -10,6 +10,7 @@ use super::{Access, Error, Load, Routes, WebState};
 use crate::{
     actions::tokens,
     db::access::{self, Caller, Via},
+    job_token,
 };
 
 pub mod cache;
@@ -43,8 +44,8 @@ async fn by_token(state: &WebState, token: &str) -> Result<Option<Arc<Caller>>, 
         Some(caller) => Some(caller),
         None => {
             let loading = state.access.begin();
-            let caller = match tokens::open_job_token(&state.actions.keys.ring(), token) {
-                Some(job) => access::by_job(&state.db, job).await?,
+            let caller = match job_token::open(&state.actions.keys.ring(), token) {
+                Some(attempt) => access::by_attempt(&state.db, attempt).await?,
                 None => access::by_token(&state.db, &hash, now).await?,
             };
             caller.map(|caller| state.access.put(loading, hash, caller))

@@ -7,8 +7,8 @@ use crate::db::metrics::Point;
 
 pub use trainyard_core::catch::{Caught, CaughtCheckpoint, CaughtMetric};
 
-/// How the lines of one job are read.
-pub type Catch = Arc<dyn Fn(&[u8]) -> Caught + Send + Sync>;
+/// How the lines of one job are read: what a line holds is handed on, by rank where several stand in one.
+pub type Catch = Arc<dyn Fn(&[u8], &mut dyn FnMut(Caught)) + Send + Sync>;
 
 /// Everything that one stream's lines held in one flush.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,6 +18,15 @@ pub struct Haul {
     pub step: Option<i64>,
     pub total: Option<i64>,
     pub checkpoints: Vec<CaughtCheckpoint>,
+    /// The ranks of an MPI job whose tags were seen, and what their lines held.
+    pub ranks: BTreeMap<u32, OfRank>,
+}
+
+/// What one rank's lines held.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct OfRank {
+    pub series: BTreeMap<String, Vec<Point>>,
+    pub step: Option<i64>,
 }
 
 impl Haul {
@@ -54,12 +63,20 @@ impl Haul {
         if line.is_empty() || line.len() > LONGEST_CAUGHT {
             return;
         }
-        let caught = catch(line);
+        catch(line, &mut |caught| self.take(caught, at));
+    }
+
+    fn take(&mut self, caught: Caught, at: i64) {
+        let mut of_rank = caught.rank.map(|rank| self.ranks.entry(rank).or_default());
         if let Some(metric) = caught.metric {
             self.step = self.step.max(metric.step);
             self.total = metric.total.or(self.total);
+            if let Some(of_rank) = &mut of_rank {
+                of_rank.step = of_rank.step.max(metric.step);
+            }
+            let series = of_rank.map_or(&mut self.series, |of_rank| &mut of_rank.series);
             for (name, value) in metric.values {
-                self.series.entry(name).or_default().push(Point {
+                series.entry(name).or_default().push(Point {
                     step: metric.step,
                     at,
                     value,

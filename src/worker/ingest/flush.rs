@@ -217,7 +217,7 @@ impl Ingest {
                     }],
                     last: true,
                     masker: Default::default(),
-                    catch: Arc::new(|_| Default::default()),
+                    catch: Arc::new(|_, _| {}),
                     at,
                 };
                 let from = task.state.source_offset;

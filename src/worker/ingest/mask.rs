@@ -5,6 +5,7 @@
 //! and a mask that reaches beyond what was decided is remembered.
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD};
 
 /// What stands in the place of a value.
 const MASK: &[u8] = b"***";
@@ -36,6 +37,7 @@ impl Masker {
             if whole.len() >= SHORTEST {
                 all.push(whole.as_bytes().to_vec());
             }
+            all.extend(encoded(whole));
             let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
             all.extend(
                 lines
@@ -139,6 +141,26 @@ fn undecided(value: &[u8], input: &[u8]) -> usize {
         .unwrap_or(input.len())
 }
 
+/// A value in base64, by either alphabet, alone and with the line end that `echo` adds; in lines as `base64` breaks them.
+/// Without the padding, so that a form with it and one without are both found.
+fn encoded(value: &str) -> Vec<Vec<u8>> {
+    const LINE: usize = 76;
+    if value.len() < SHORTEST {
+        return Vec::new();
+    }
+    let texts = [value.to_owned(), format!("{value}\n")];
+    let forms = texts.iter().flat_map(|text| {
+        let bytes = text.as_bytes();
+        [BASE64_NOPAD.encode(bytes), BASE64URL_NOPAD.encode(bytes)]
+    });
+    let forms = forms.flat_map(|form| {
+        let lines = form.as_bytes().chunks(LINE).map(<[u8]>::to_vec);
+        let lines: Vec<Vec<u8>> = lines.filter(|line| line.len() >= SHORTEST_LINE).collect();
+        lines.into_iter().chain([form.into_bytes()])
+    });
+    forms.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -205,6 +227,42 @@ mod tests {
                 expected(values, &input),
                 "seed {seed}: {text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_value_in_base64_is_masked_with_and_without_what_echo_adds() {
+        let value = "s3cret+Value/with&signs=7f3a~~~???";
+        let long = "x9".repeat(50);
+        let masker = Masker::new([value, long.as_str()]);
+        for text in [
+            value.to_owned(),
+            format!("{value}\n"),
+            long.clone(),
+            format!("{long}\n"),
+        ] {
+            let forms = [
+                data_encoding::BASE64.encode(text.as_bytes()),
+                data_encoding::BASE64URL_NOPAD.encode(text.as_bytes()),
+            ];
+            for form in forms {
+                let mut out = Vec::new();
+                masker.mask(format!("key: {form}\n").as_bytes(), 0, true, &mut out);
+                let out = String::from_utf8_lossy(&out).into_owned();
+                assert_eq!(out.trim_end_matches(['=', '\n']), "key: ***", "{form}");
+                let mut out = Vec::new();
+                let broken: Vec<&str> = form
+                    .as_bytes()
+                    .chunks(76)
+                    .filter_map(|line| std::str::from_utf8(line).ok())
+                    .collect();
+                masker.mask(broken.join("\n").as_bytes(), 0, true, &mut out);
+                let out = String::from_utf8_lossy(&out).into_owned();
+                assert!(
+                    out.lines().all(|line| line.trim_end_matches('=') == "***"),
+                    "{form}: {out}"
+                );
+            }
         }
     }
 

@@ -57,7 +57,11 @@ pub struct About {
     /// The values of every secret that it was given.
     pub secrets: Vec<SecretValue>,
     pub catch: Catch,
+    /// Where the ranks are shown that mpirun's tags name.
+    pub ranks: Ranks,
 }
+
+pub type Ranks = Arc<dyn Fn(u32) -> Option<ReplicaKey> + Send + Sync>;
 
 /// Tells about attempts. While it can't, their output waits where it is: better late than with a secret in it.
 #[async_trait]
@@ -126,6 +130,7 @@ struct Attempt {
 struct Known {
     masker: Arc<Masker>,
     catch: Catch,
+    ranks: Ranks,
 }
 
 struct Stream {
@@ -257,6 +262,7 @@ impl Ingest {
                         attempt.about = Some(Known {
                             masker: Arc::new(Masker::new(about.secrets.iter().map(|secret| secret.0.as_str()))),
                             catch: about.catch,
+                            ranks: about.ranks,
                         });
                     }
                     Err(error) => {

@@ -65,6 +65,16 @@ impl Ingest {
                 let step = replicas.entry((*id, replica.clone())).or_default();
                 *step = done.haul.step.max(*step);
             }
+            let places = attempt.about.as_ref().map(|about| &about.ranks);
+            let mut of_ranks = Vec::new();
+            for (rank, of_rank) in &done.haul.ranks {
+                let Some(place) = places.and_then(|places| places(*rank)) else {
+                    continue;
+                };
+                let step = replicas.entry((*id, place.clone())).or_default();
+                *step = of_rank.step.max(*step);
+                of_ranks.extend(of_rank.series.iter().map(|series| (place.clone(), series)));
+            }
             if done.haul.is_empty() {
                 continue;
             }
@@ -80,10 +90,11 @@ impl Ingest {
                 job.total = done.haul.total.or(job.total);
             }
             let series = news.series.entry(attempt.open.key).or_default();
-            for (name, points) in &done.haul.series {
+            let own = done.haul.series.iter().map(|series| (replica.clone(), series));
+            for (place, (name, points)) in own.chain(of_ranks) {
                 let key = SeriesKey {
                     attempt: attempt.open.number,
-                    replica: Some(replica.clone()),
+                    replica: Some(place),
                     name: name.clone(),
                 };
                 series.entry(key).or_default().extend(points.iter().copied());

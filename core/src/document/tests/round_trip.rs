@@ -133,9 +133,13 @@ fn volume(dice: &mut Dice, n: usize) -> Volume {
     Volume {
         name: format!("v-{n}"),
         mount_path: format!("/mnt/{n} é"),
-        source: match dice.below(3) {
+        source: match dice.below(4) {
             0 => VolumeSource::Job {},
             1 => VolumeSource::HostPath { path: "/data".into() },
+            2 => VolumeSource::SecretRef(SecretRef {
+                name: "login".into(),
+                key: "file".into(),
+            }),
             _ => VolumeSource::Claim {
                 name: "fsx.claim".into(),
             },

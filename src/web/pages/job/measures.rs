@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use trainyard_core::{
+    kinds::rendezvous::RANK,
     model::{JobId, ReplicaKey},
     plan::words,
 };
@@ -93,8 +94,12 @@ pub fn plot(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Re
             let rank = key
                 .replica
                 .as_ref()
-                .and_then(|replica| ranks.get(replica))
-                .copied()
+                .and_then(|replica| {
+                    ranks
+                        .get(replica)
+                        .copied()
+                        .or((replica.role == RANK).then_some(replica.index))
+                })
                 .unwrap_or(0);
             let points = points
                 .iter()
