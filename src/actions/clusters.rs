@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{Actions, Ask, FieldFault, Refusal, found};
 use crate::db::{
     DbError, audit,
-    checks::{self, Check, NewCheck},
+    checks::{self, Check, NewCheck, Place},
     clusters_read::{self, Grant},
     grants::{self, GrantTerms},
     tasks::{self, TaskKind},
@@ -99,8 +99,11 @@ impl Actions {
             by: ask.caller.actor.user,
             question,
         };
+        let is_gone = checks::place(&self.db, cluster).await? == Place::Gone;
         let mut tx = self.db.begin().await?;
         let machine = checks::insert(&mut tx, &new, now).await?;
+        // A machine that is gone answers nothing; whoever is left says so.
+        let machine = machine.filter(|_| !is_gone);
         tasks::poke(&mut tx, TaskKind::Check, id.0, machine.as_deref(), now).await?;
         audit::write(
             &mut tx,

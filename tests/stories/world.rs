@@ -286,6 +286,7 @@ impl World {
 
     fn like(&self) -> Worker {
         Worker {
+            jobs_url: None,
             db: self.db.clone(),
             clock: self.clock.clone(),
             id: WorkerId(Uuid::now_v7()),
