@@ -245,6 +245,7 @@ comment on column jobs.stale_since is 'The third field of a job''s state: null i
 create index jobs_team on jobs (team_id, id) where deleted_at is null;
 create index jobs_owner on jobs (owner_id, id) where deleted_at is null;
 create index jobs_phase on jobs (team_id, phase, id) where deleted_at is null;
+create index jobs_failed on jobs (team_id, ended_at) where phase = 'failed' and deleted_at is null;
 create index jobs_queue on jobs (cluster_id, priority desc, queued_at, id) where phase = 'queued';
 create index jobs_active on jobs (cluster_id, id) where phase in ('starting', 'running', 'stopping');
 create index jobs_labels on jobs using gin (labels jsonb_path_ops) where labels <> '{}';
@@ -404,6 +405,8 @@ create table checks (
     answered_at timestamptz,
     check ((answered_at is not null) = (phase <> 'waiting'))
 );
+create index checks_cluster on checks (cluster_id, id);
+create index checks_waiting on checks (created_at) where phase = 'waiting';
 comment on table checks is 'A question to a cluster or a cloud. The web writes it; a worker answers it.';
 
 -- ---------------------------------------------------------------------------------------------------------------------
@@ -542,6 +545,7 @@ comment on column log_streams.last_at is
     'Time of the last flush. Strictly greater than that of the flush before it in the same attempt, so that it orders and resumes reads.';
 comment on column log_streams.removed_at is 'Retention took its chunks.';
 create index log_streams_attempt on log_streams (attempt_id);
+create index log_streams_kept on log_streams (job_id, attempt_id) where removed_at is null;
 
 create table log_chunks (
     class text not null check (class in ('short', 'standard', 'long')),
@@ -598,7 +602,8 @@ create index metric_chunks_unsealed on metric_chunks (owner_id) where not sealed
 comment on table metric_chunks is 'Points of one series of one replica (owner: a job) or of one node (attempt 0, role ""). Never a row per point.';
 comment on column metric_chunks.steps is 'A null element: the point has a time and no step. times: ms since 1970.';
 
--- One sub-table per class, ranged by owner; each with a default range.
+-- One sub-table per class, ranged by owner; each with a default range. Jobs' rows go with their range once all its jobs
+-- are old; nodes and clusters live on, so theirs go by age.
 do $$
 declare
     parent text;
@@ -619,6 +624,9 @@ begin
         end loop;
     end loop;
 end $$;
+
+create index events_installation_age on events_installation (at);
+create index metric_chunks_installation_age on metric_chunks_installation (last_at);
 
 -- Bytes that are compressed already gain nothing from a second look.
 do $$

@@ -145,12 +145,42 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         }
         Err(error) => return Err(error.into()),
     };
-    let handle = telemetry::start_metrics()?;
     let private = match &config.database {
         Database::Private(settings) if parts.all_in_one => Some(Arc::new(Private::start(settings).await?)),
         _ => None,
     };
-    let db = open_database(&config, private.as_deref(), parts.all_in_one, &stop).await?;
+    // Replicas outlive the loops in there and the database outlives both, so that the last words can be written.
+    let database_stop = CancellationToken::new();
+    let supervisor = private.clone().map(|private| {
+        let stop = database_stop.clone();
+        tokio::spawn(async move { private.supervise(&stop).await })
+    });
+    let done = until_stopped(&config, parts, private.as_deref(), listener, metrics, &stop).await;
+    // Also when it could not begin: a database that nobody asked for must not stay behind.
+    stop.cancel();
+    database_stop.cancel();
+    if let Some(supervisor) = supervisor {
+        let _ = supervisor.await;
+    }
+    let stopped = match private.and_then(|shared| Arc::try_unwrap(shared).ok()) {
+        Some(private) => private.stop().await,
+        None => Ok(()),
+    };
+    done?;
+    Ok(stopped?)
+}
+
+/// Everything but the private database: begins it, and returns when it was told to stop and has.
+async fn until_stopped(
+    config: &Config,
+    parts: Parts,
+    private: Option<&Private>,
+    listener: Option<TcpListener>,
+    metrics: Option<TcpListener>,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    let handle = telemetry::start_metrics()?;
+    let db = open_database(config, private, parts.all_in_one, stop).await?;
     let keys = Arc::new(if parts.all_in_one {
         KeyFile::open_or_create(&config.keys_file, &mut rand::rng())?
     } else {
@@ -165,12 +195,6 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         true => Some(bootstrap::first_start(&db, clock.now()).await?),
         false => None,
     };
-    // Replicas outlive the loops below and the database outlives both, so that the last words can be written.
-    let database_stop = CancellationToken::new();
-    let supervisor = private.clone().map(|private| {
-        let stop = database_stop.clone();
-        tokio::spawn(async move { private.supervise(&stop).await })
-    });
     if let Some(metrics) = metrics {
         loops.spawn(telemetry::serve_metrics(metrics, handle, stop.clone()));
     }
@@ -187,13 +211,13 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         });
     }
     if parts.work {
-        let (worker, local) = open_worker(&config, &db, &wakes, clock.clone(), keys.clone(), &stop).await?;
+        let (worker, local) = open_worker(config, &db, &wakes, clock.clone(), keys.clone(), stop).await?;
         loops.spawn(worker.clone().run(stop.clone()));
         loops.spawn(local.run(stop.clone()));
     }
     let mut server = None;
     if let Some(listener) = listener {
-        let state = WebState::new(db.clone(), clock.clone(), keys.clone(), &config, stop.clone());
+        let state = WebState::new(db.clone(), clock.clone(), keys.clone(), config, stop.clone());
         loops.spawn(state.clone().run(stop.clone()));
         let app = web::router(state);
         let ending = stop.clone();
@@ -207,7 +231,7 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
         }));
     }
     if let Some(welcome) = &welcome {
-        greet(&config, &db, welcome, clock.now()).await?;
+        greet(config, &db, welcome, clock.now()).await?;
     }
     if parts.examples
         && let Some(welcome) = &welcome
@@ -224,13 +248,6 @@ async fn run(config: Config, parts: Parts) -> Result<(), AppError> {
     }
     while loops.join_next().await.is_some() {}
     db.close().await;
-    database_stop.cancel();
-    if let Some(supervisor) = supervisor {
-        let _ = supervisor.await;
-    }
-    if let Some(private) = private.and_then(|shared| Arc::try_unwrap(shared).ok()) {
-        private.stop().await?;
-    }
     Ok(())
 }
 
@@ -337,6 +354,7 @@ async fn open_worker(
 ) -> Result<(Arc<Worker>, Arc<Local>), AppError> {
     let options = LocalOptions {
         path: Some(config.path.to_string_lossy().into_owned()),
+        open_files: config.open_files,
         ..LocalOptions::new(&config.data)
     };
     let runtime = tokio::task::spawn_blocking(move || LocalRuntime::open(options))
@@ -358,6 +376,7 @@ async fn open_worker(
         listener: wakes.clone(),
         keys: Arc::new(move || keys.ring()),
         runtimes: BTreeMap::from([(cluster, as_runtime)]),
+        keep: config.keep.clone(),
     });
     let local = Arc::new(Local {
         worker: worker.clone(),
@@ -387,5 +406,9 @@ async fn greet(config: &Config, db: &Db, welcome: &Welcome, now: chrono::DateTim
     );
     println!("  Another link later:                trainyard token link");
     println!("  Stop it with Ctrl-C; jobs go on.\n");
+    if let Some(at) = installation::read(db).await?.restored_at {
+        println!("  These records were restored at {}.", at.format("%Y-%m-%d %H:%M UTC"));
+        println!("  Workers only observe. Have a look at the jobs, then: trainyard restore --confirm\n");
+    }
     Ok(())
 }

@@ -125,8 +125,15 @@ pub struct KeysArgs {
 pub enum KeysCommand {
     /// List the keys' ids, the one that encrypts first
     List,
-    /// Put a new key first; what is stored stays readable with the old ones
-    Rotate,
+    /// Make a new key, seal every secret anew with it, and retire the old ones
+    Rotate(RotateArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    /// Make no further key: go on where a rotation stopped, or wait for other machines to have the new key
+    #[arg(long = "continue")]
+    pub go_on: bool,
 }
 
 #[derive(Debug, Args)]

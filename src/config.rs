@@ -10,10 +10,17 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use nix::unistd::{User, geteuid};
+use nix::{
+    sys::resource::{Resource, getrlimit},
+    unistd::{User, geteuid},
+};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
+use trainyard_core::{
+    document::units::{Duration as Span, MemoryQuantity, UnitError},
+    model::Retention,
+};
 
 use crate::{
     postgres::{self, binaries},
@@ -55,6 +62,8 @@ pub struct ServerArgs {
     #[arg(long, env = "TRAINYARD_REQUEST_RATE", value_name = "N", default_value_t = 2000,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub request_rate: u32,
+    #[command(flatten)]
+    pub keep: Keep,
     /// What is logged: a level, or levels per module as in "info,sqlx=error,trainyard::worker=debug"
     #[arg(
         long,
@@ -66,6 +75,66 @@ pub struct ServerArgs {
     /// How log lines look; auto is for people on a terminal and JSON elsewhere
     #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_name = "FORMAT", default_value = "auto")]
     pub log_format: LogFormat,
+}
+
+/// How long what is over is kept. Jobs themselves stay; by the retention class of its document, a job's output, plots
+/// and events go so long after its end.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct Keep {
+    /// How long output, plots and events of jobs with retention: short are kept after the end
+    #[arg(long = "keep-short", env = "TRAINYARD_KEEP_SHORT", value_name = "DURATION", default_value = "7d", value_parser = span)]
+    pub short: Span,
+    /// The same for retention: standard, which is what documents have that name none
+    #[arg(long = "keep-standard", env = "TRAINYARD_KEEP_STANDARD", value_name = "DURATION", default_value = "90d", value_parser = span)]
+    pub standard: Span,
+    /// The same for retention: long
+    #[arg(long = "keep-long", env = "TRAINYARD_KEEP_LONG", value_name = "DURATION", default_value = "730d", value_parser = span)]
+    pub long: Span,
+    /// How long the audit log and the events of nodes and clusters are kept
+    #[arg(long = "keep-audit", env = "TRAINYARD_KEEP_AUDIT", value_name = "DURATION", default_value = "730d", value_parser = span)]
+    pub installation: Span,
+    /// As much room as all stored output may take; beyond it the oldest output goes, short retention first
+    #[arg(
+        long = "keep-logs",
+        env = "TRAINYARD_KEEP_LOGS",
+        value_name = "SIZE",
+        default_value = "100Gi"
+    )]
+    pub logs: MemoryQuantity,
+}
+
+impl Keep {
+    pub fn of(&self, class: Retention) -> chrono::Duration {
+        match class {
+            Retention::Short => self.short.as_chrono(),
+            Retention::Standard => self.standard.as_chrono(),
+            Retention::Long => self.long.as_chrono(),
+        }
+    }
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        const DAY: u64 = 86_400;
+        Self {
+            short: Span::seconds(7 * DAY),
+            standard: Span::seconds(90 * DAY),
+            long: Span::seconds(730 * DAY),
+            installation: Span::seconds(730 * DAY),
+            logs: MemoryQuantity::bytes(100 << 30),
+        }
+    }
+}
+
+/// A span that a slip of the pen can't make nothing of.
+fn span(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error: UnitError| error.to_string())?;
+    if span.as_seconds() < 3600 {
+        return Err(format!(
+            "'{text}' is less than an hour, the least that anything is kept; write 1h or more"
+        ));
+    }
+    Ok(span)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -131,6 +200,8 @@ pub struct Environment {
     pub root: bool,
     pub home: Option<PathBuf>,
     pub path: OsString,
+    /// How many files the program was allowed to have open when it began.
+    pub open_files: Option<u64>,
     pub xdg_data_home: Option<PathBuf>,
     pub xdg_config_home: Option<PathBuf>,
     /// From the environment alone: a flag would show its password in the list of processes.
@@ -151,6 +222,7 @@ impl Environment {
             root: geteuid().is_root(),
             home: folder("HOME").or_else(home_by_account),
             path: std::env::var_os("PATH").unwrap_or_default(),
+            open_files: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(files, _)| files),
             xdg_data_home: folder("XDG_DATA_HOME"),
             xdg_config_home: folder("XDG_CONFIG_HOME"),
             database_url: std::env::var("DATABASE_URL")
@@ -200,10 +272,13 @@ pub struct Config {
     pub public_url: String,
     pub keys_file: PathBuf,
     pub client_file: Option<PathBuf>,
+    pub keep: Keep,
     /// Where programs of PostgreSQL may be, its clients included.
     pub search: postgres::Search,
     /// The PATH of the person who started us; replicas of root get another, see the local runtime.
     pub path: OsString,
+    /// What replicas may have open: as many files as we were allowed before we raised that for ourselves.
+    pub open_files: Option<u64>,
     pub log: String,
     pub log_format: LogFormat,
     /// For tests alone: see [`Environment::unsafe_skip_fences`].
@@ -250,8 +325,10 @@ impl ServerArgs {
             public_url: public_url(self.public_url.as_deref(), self.listen)?,
             keys_file,
             client_file: environment.client_file(),
+            keep: self.keep.clone(),
             search: self.search(&data, environment),
             path: environment.path.clone(),
+            open_files: environment.open_files,
             log: self.log.clone(),
             log_format: self.log_format,
             unsafe_skip_fences: environment.unsafe_skip_fences,

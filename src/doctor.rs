@@ -85,6 +85,7 @@ pub async fn examine(config: &Config) -> Vec<Check> {
     checks.push(data_folder(&config.data));
     checks.push(disk(&config.data));
     checks.push(database(config, db.as_ref()).await);
+    checks.extend(restored(db.as_ref()).await);
     checks.push(key_file(config));
     checks.push(port(
         "port for pages and API",
@@ -240,6 +241,14 @@ fn disk(data: &Path) -> Check {
         }
         Err(error) => note(WHAT, format!("can't be asked: {error}"), help),
     }
+}
+
+/// Nothing to say, unless a restore waits for a person; a database that is away was told of already.
+async fn restored(db: Option<&Db>) -> Option<Check> {
+    let at = installation::read(db?).await.ok()?.restored_at?;
+    let found = format!("restored at {}; workers only observe", at.format("%Y-%m-%d %H:%M UTC"));
+    let help = "compare the jobs with what runs, then: trainyard restore --confirm";
+    Some(note("records", found, help))
 }
 
 async fn database(config: &Config, db: Option<&Db>) -> Check {

@@ -7,7 +7,7 @@
 //! 3f9ac2d418b06e75 <32 bytes in base64>
 //! ```
 //!
-//! Deliberately absent: a key's removal while rows may still need it; `keys retire` is told by the caller that none do.
+//! Deliberately absent: the rows. `retire` is told by its caller, `actions::rotate`, that none needs the key.
 
 use std::{
     fmt, io,

@@ -8,6 +8,7 @@ use std::{
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trainyard::{
+    actions::rotate::{self, RotateError},
     app::{self, AppError},
     backup::{self, BackupError},
     cli::{BackupArgs, Cli, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
@@ -53,6 +54,8 @@ enum Failure {
     Output(#[from] io::Error),
     #[error(transparent)]
     WayIn(#[from] WayInError),
+    #[error(transparent)]
+    Rotate(#[from] RotateError),
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -160,8 +163,12 @@ async fn with_database<T>(config: &Config, work: impl AsyncFnOnce(Db) -> Result<
 fn keys(args: KeysArgs) -> Result<ExitCode, Failure> {
     let config = settle(&args.settings)?;
     let file = KeyFile::open(&config.keys_file)?;
-    if let KeysCommand::Rotate = args.command {
-        file.rotate(&mut rand::rng())?;
+    if let KeysCommand::Rotate(how) = args.command {
+        let told = wait_for(with_database(&config, async |db| {
+            let now = chrono::Utc::now();
+            Ok(rotate::on_this_machine(&db, &file, &config.data, how.go_on, &mut rand::rng(), now).await?)
+        }))??;
+        print(&told)?;
     }
     let ids: Vec<String> = file.ring().ids().map(ToString::to_string).collect();
     let mut text = String::new();
@@ -190,7 +197,7 @@ fn restore(args: RestoreArgs) -> Result<ExitCode, Failure> {
     let config = settle(&args.settings)?;
     let done = match args.file {
         Some(file) => wait_for(backup::restore(&config, &file, args.replace, chrono::Utc::now()))??,
-        None => wait_for(backup::confirm(&config))??,
+        None => wait_for(backup::confirm(&config, chrono::Utc::now()))??,
     };
     print(&done)?;
     Ok(ExitCode::SUCCESS)

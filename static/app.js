@@ -21,6 +21,13 @@ $("theme")?.addEventListener("click", () => {
   showTheme(next);
 });
 
+// What was just done is told once: a reload or a shared address does not tell it again.
+if (/[?&]done=/.test(location.search)) {
+  const address = new URL(location.href);
+  address.searchParams.delete("done");
+  history.replaceState(null, "", address);
+}
+
 // A one-time link presses its own button.
 document.querySelector("form[data-submit-now]")?.requestSubmit();
 document.querySelector(".faults[tabindex]")?.focus();

@@ -4,6 +4,8 @@ mod support;
 
 #[path = "api/access.rs"]
 mod access;
+#[path = "api/collisions.rs"]
+mod collisions;
 #[path = "api/creates.rs"]
 mod creates;
 #[path = "api/jobs.rs"]
@@ -16,6 +18,8 @@ mod openapi;
 mod people;
 #[path = "api/reports.rs"]
 mod reports;
+#[path = "api/rotation.rs"]
+mod rotation;
 #[path = "api/world.rs"]
 mod world;
 #[path = "api/world_parts.rs"]

@@ -16,6 +16,8 @@ mod ground;
 mod postgres;
 #[path = "house/postgres_rights.rs"]
 mod postgres_rights;
+#[path = "house/restored.rs"]
+mod restored;
 #[path = "house/rooms.rs"]
 mod rooms;
 #[path = "house/up.rs"]

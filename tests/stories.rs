@@ -8,13 +8,21 @@ mod simulated;
 #[path = "stories/world.rs"]
 mod world;
 
+#[path = "stories/checks.rs"]
+mod checks;
 #[path = "stories/failures.rs"]
 mod failures;
+#[path = "stories/gone.rs"]
+mod gone;
 #[path = "stories/hangs.rs"]
 mod hangs;
 #[path = "stories/queueing.rs"]
 mod queueing;
 #[path = "stories/repeated.rs"]
 mod repeated;
+#[path = "stories/restored.rs"]
+mod restored;
+#[path = "stories/upkeep.rs"]
+mod upkeep;
 #[path = "stories/wishes.rs"]
 mod wishes;

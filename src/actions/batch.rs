@@ -1,5 +1,6 @@
 //! Creates, coalesced. A task takes whatever waits, without a timer, and writes it with one statement: alone a create
-//! waits for nothing, and under load hundreds share one round trip and one commit.
+//! waits for nothing, and under load hundreds share one round trip and one commit. A second such task was measured: it
+//! halves the batches and wins nothing, also at 16 callers.
 //!
 //! One bad row can't fail its neighbours: everything that can be checked was checked before, and where the database
 //! still refuses a batch, its jobs are written one by one, so that only the guilty one is refused.
@@ -15,7 +16,7 @@ use super::{Refusal, wake::Waker};
 use crate::{
     clock::Clock,
     db::{
-        Db,
+        Db, DbError,
         jobs_create::{self, Key, NewJob, Replay},
     },
 };
@@ -115,7 +116,11 @@ async fn write_batch(db: &Db, clock: &dyn Clock, wake: &Waker, batch: Vec<Pendin
         return;
     };
     let jobs: Vec<&NewJob> = batch.iter().map(|pending| &pending.job).collect();
-    match jobs_create::insert(db, installation, &jobs, now).await {
+    let mut written = jobs_create::insert(db, installation, &jobs, now).await;
+    if written.as_ref().is_err_and(DbError::is_collision) {
+        written = jobs_create::insert(db, installation, &jobs, now).await;
+    }
+    match written {
         Ok(written) => {
             for (pending, written) in batch.into_iter().zip(written) {
                 answer(db, wake, pending, written, now).await;

@@ -6,6 +6,9 @@
 //! - [`wish`]: cancel, suspend, resume, delete, priority.
 //! - [`report`]: checkpoints and metric points, by a job's own processes or a member.
 //! - [`people`], [`tokens`], [`sign_in`], [`secrets`], [`clusters`], [`code`]: everything else.
+//! - [`gone`]: a machine that will not come back.
+//! - [`restored`]: the word that ends the time of only observing after a restore.
+//! - [`rotate`]: a new key for the secrets.
 //! - [`bootstrap`]: the first start.
 
 use std::sync::Arc;
@@ -27,9 +30,12 @@ pub mod bootstrap;
 pub mod clusters;
 pub mod code;
 pub mod create;
+pub mod gone;
 pub mod people;
 pub mod refusal;
 pub mod report;
+pub mod restored;
+pub mod rotate;
 pub mod secrets;
 pub mod sign_in;
 pub mod tokens;
@@ -47,6 +53,19 @@ pub struct Actions {
     pub(crate) creator: batch::Creator,
     pub(crate) wake: wake::Waker,
     installation: Arc<OnceCell<Uuid>>,
+}
+
+/// Deeds lock what they are about and then ask for a look at it; a worker has its look and then locks what it is about.
+/// Where the two meet, the database undoes one of them, and the deed is done again. Counts how often that was.
+#[derive(Default)]
+struct Tries(u8);
+
+impl Tries {
+    /// Whether to do it again.
+    fn again<T>(&mut self, done: &Result<T, Refusal>) -> bool {
+        self.0 += 1;
+        self.0 < 4 && matches!(done, Err(Refusal::Db(error)) if error.is_collision())
+    }
 }
 
 /// Who asks, and in which request.

@@ -38,6 +38,8 @@ pub enum Refusal {
     LastOne { what: &'static str },
     #[error("the {what} is still in use")]
     InUse { what: &'static str },
+    #[error("the worker of {node} looked at it at {seen}, so it is not gone")]
+    Alive { node: String, seen: String },
     /// More waits than can be served soon.
     #[error("too much waits to be written")]
     Overloaded,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{Actions, Ask, FieldFault, Refusal, found, people::check_name};
 use crate::db::{
-    DbError, audit,
+    DbError, audit, secret_values,
     secrets::{self, NewVersion, Secret},
     teams::{self, Team},
 };
@@ -37,6 +37,9 @@ impl Actions {
             .collect();
         // A map of texts is always JSON.
         let plain: SecretString = serde_json::to_string(&plain).unwrap_or_default().into();
+        let mut tx = self.db.begin().await?;
+        // Before the ring is read: a rotation waits for whoever seals with the key that was first until now.
+        secret_values::begin_sealing(&mut tx).await?;
         let sealed = self
             .keys
             .ring()
@@ -49,7 +52,6 @@ impl Actions {
             sealed: &sealed,
             by: ask.caller.actor.user,
         };
-        let mut tx = self.db.begin().await?;
         let version = secrets::put(&mut tx, &new, now).await?;
         let detail = json!({ "name": name, "version": version, "keys": new.keys });
         audit::write(

@@ -108,11 +108,18 @@ impl Actions {
             ask.admin()?;
         } else if let Some(team) = wish.team {
             let role: TeamRole = wish.role.parse().unwrap_or(TeamRole::Owner);
-            let known = found(
-                "team",
-                team,
-                teams::get(&self.db, &ask.caller.actor.scope(), team).await,
-            )?;
+            let known = match teams::get(&self.db, &ask.caller.actor.scope(), team).await {
+                Err(DbError::NotFound) => {
+                    let fault = FieldFault::new(
+                        "team",
+                        "not_found",
+                        "there is no team of this id, or you may not see it",
+                    );
+                    let fault = fault.value(team.to_string()).hint("list the teams that you are in");
+                    return Err(Refusal::Faults(vec![fault]));
+                }
+                known => known?,
+            };
             if !ask.caller.actor.may(team, role) {
                 return Err(Refusal::role(role, &known.name));
             }

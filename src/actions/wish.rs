@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trainyard_core::model::{JobId, TeamRole, Wanted};
 
-use super::{Actions, Ask, FieldFault, Refusal, found};
+use super::{Actions, Ask, FieldFault, Refusal, Tries, found};
 use crate::db::{
     DbError, Tx, audit,
     events::{self, NewEvent, Subject},
@@ -77,14 +77,12 @@ impl Actions {
         verb: Verb,
         if_match: Option<&str>,
     ) -> Result<JobDetail, Refusal> {
-        let mut tries = 0;
-        // A worker may hold the job's row and want its task's just now; the database then undoes one of the two.
-        while let Err(error) = self.try_wish(ask, job, verb, if_match).await {
-            tries += 1;
-            if tries == 3 || !matches!(&error, Refusal::Db(error) if error.is_collision()) {
-                return Err(error);
-            }
+        let mut tries = Tries::default();
+        let mut done = self.try_wish(ask, job, verb, if_match).await;
+        while tries.again(&done) {
+            done = self.try_wish(ask, job, verb, if_match).await;
         }
+        done?;
         self.wake.subject(job.0);
         found(
             "job",
@@ -127,6 +125,21 @@ impl Actions {
                     .hint("higher starts first; 0 is usual"),
             ));
         }
+        let mut tries = Tries::default();
+        let mut done = self.try_set_priority(ask, job, priority, if_match).await;
+        while tries.again(&done) {
+            done = self.try_set_priority(ask, job, priority, if_match).await;
+        }
+        done?;
+        self.wake.subject(job.0);
+        found(
+            "job",
+            job,
+            jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await,
+        )
+    }
+
+    async fn try_set_priority(&self, ask: Ask<'_>, job: JobId, priority: i32, if_match: &str) -> Result<(), Refusal> {
         let now = self.now();
         let mut tx = self.db.begin().await?;
         let wish = self.lock(&mut tx, ask, job, Some(if_match)).await?;
@@ -148,12 +161,7 @@ impl Actions {
                 .await?;
         }
         tx.commit().await.map_err(DbError::from)?;
-        self.wake.subject(job.0);
-        found(
-            "job",
-            job,
-            jobs_read::get(&self.db, &ask.caller.actor.scope(), job).await,
-        )
+        Ok(())
     }
 
     /// The job's row, locked, if the caller is a member of its team.

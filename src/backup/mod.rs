@@ -15,6 +15,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use tokio::io::AsyncWriteExt;
 
 use crate::{
+    actions::restored,
     config::{Config, ConfigError, Database},
     db::{
         Db, DbError,
@@ -176,20 +177,22 @@ pub async fn restore(config: &Config, path: &Path, replace: bool, now: DateTime<
 }
 
 /// Lets workers act on restored records.
-pub async fn confirm(config: &Config) -> Result<String, BackupError> {
+pub async fn confirm(config: &Config, now: DateTime<Utc>) -> Result<String, BackupError> {
     let reached = match &config.database {
         Database::Given(_) => None,
         Database::Private(settings) => Some(postgres::reach(settings).await?),
     };
     let target = Target::of(config, reached.as_ref())?;
     let db = Db::lazy(target.options, 1);
-    let done = installation::confirm_restore(&db).await;
+    let done = restored::confirm_here(&db, now).await;
     db.close().await;
     if let Some(reached) = reached {
         reached.leave().await?;
     }
     Ok(match done? {
-        true => "Confirmed: workers act on these records from now on.\n".to_owned(),
+        true => {
+            "Confirmed: workers act on these records from now on, and end what runs and is not in them.\n".to_owned()
+        }
         false => "There was nothing to confirm: no restore is waiting.\n".to_owned(),
     })
 }

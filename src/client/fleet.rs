@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use reqwest::Method;
 use serde_json::Value;
-use trainyard_core::plan::words;
+use trainyard_core::{model::NodeId, plan::words};
 
 use super::{
     Done, answer,
@@ -24,6 +24,14 @@ pub struct NodesArgs {
     /// At most so many
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct GoneArgs {
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The node's id, or a name that only one node has
+    pub node: String,
 }
 
 #[derive(Debug, Args)]
@@ -59,8 +67,10 @@ pub async fn nodes(server: &Server, args: &NodesArgs, output: Output) -> Result<
     for node in &nodes {
         let text = |name: &str| node[name].as_str().unwrap_or_default().to_owned();
         let amount = |name: &str| node["allocatable"][name].as_u64();
+        let critical = node["critical"].as_i64().unwrap_or(0);
         let state = match (node["phase"].as_str(), node["troubles"].as_i64()) {
             (Some("ready"), Some(0) | None) => "Ready".to_owned(),
+            (Some("ready"), Some(_)) if critical > 0 => format!("Ready, but {} critical", words::count(critical)),
             (Some("ready"), Some(troubles)) => format!("Ready, {}", words::counted(troubles.unsigned_abs(), "warning")),
             (Some("not_ready"), _) => format!("Not ready: {}", text("message")),
             (phase, _) => phase.unwrap_or_default().to_owned(),
@@ -90,6 +100,43 @@ pub async fn nodes(server: &Server, args: &NodesArgs, output: Output) -> Result<
         false => table.to_string(),
     })?;
     Ok(Done::Well)
+}
+
+pub async fn gone(server: &Server, args: &GoneArgs, output: Output) -> Result<Done, ClientError> {
+    let id = find(server, &args.node).await?;
+    let node = server
+        .json(server.request(Method::POST, &format!("/nodes/{id}/gone")))
+        .await?;
+    answer(output, &node, || {
+        format!(
+            "{} is gone. What lived there is lost, and goes on elsewhere where its restart policy says so.\n",
+            node["name"].as_str().unwrap_or_default()
+        )
+    })?;
+    Ok(Done::Well)
+}
+
+/// The node's id from what was typed: an id, or the name of exactly one node.
+async fn find(server: &Server, typed: &str) -> Result<String, ClientError> {
+    if typed.parse::<NodeId>().is_ok() {
+        return Ok(typed.to_owned());
+    }
+    let nodes = pages(server, "/nodes", &[], 10_000).await?;
+    let ids: Vec<&str> = nodes
+        .iter()
+        .filter(|node| node["name"] == typed)
+        .filter_map(|node| node["id"].as_str())
+        .collect();
+    match ids.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(ClientError::Usage(format!(
+            "there is no node {typed} that you may see; `trainyard nodes` lists them"
+        ))),
+        several => Err(ClientError::Usage(format!(
+            "several nodes are named {typed}: {}",
+            several.join(", ")
+        ))),
+    }
 }
 
 pub async fn clusters(server: &Server, _: &ClustersArgs, output: Output) -> Result<Done, ClientError> {

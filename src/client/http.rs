@@ -27,6 +27,8 @@ pub enum ClientError {
     /// It answered, but not as a Trainyard does.
     #[error("{server} did not answer as a Trainyard does: {why}")]
     Strange { server: String, why: String },
+    #[error("{}", not_signed_in(.server, *.token))]
+    NotSignedIn { server: String, token: bool },
     #[error("there is no job {0} that you may see")]
     NoSuchJob(String),
     #[error("several jobs are named {name}: {}", ids.join(", "))]
@@ -63,9 +65,9 @@ impl ClientError {
         match self {
             ClientError::Usage(_) => 2,
             ClientError::Config(_) | ClientError::Unreachable { .. } | ClientError::Strange { .. } => 3,
-            ClientError::NoSuchJob(_) => 4,
+            ClientError::NotSignedIn { .. } | ClientError::NoSuchJob(_) => 4,
             ClientError::Refused(problem) => match problem.status {
-                401 | 403 | 404 | 410 => 4,
+                403 | 404 | 410 => 4,
                 503 => 3,
                 _ => 1,
             },
@@ -82,6 +84,15 @@ impl ClientError {
                 words.push_str(
                     "  Is it running? `trainyard up` starts one here; --server or TRAINYARD_SERVER names another.\n",
                 );
+            }
+            ClientError::NotSignedIn { server, token } => {
+                if *token {
+                    words.push_str("  It is mistyped, expired or revoked.\n");
+                }
+                words.push_str(&format!(
+                    "  Make a token at {server}/settings, or on the server's machine with `trainyard token create NAME`.\n  \
+                     Then give it in TRAINYARD_TOKEN, or with --token.\n"
+                ));
             }
             ClientError::Ambiguous { .. } => words.push_str("  Name it by its id.\n"),
             _ => {}
@@ -116,15 +127,8 @@ impl Problem {
             }
             add(line);
         }
-        if let Some(hint) = self
-            .hint
-            .as_ref()
-            .filter(|_| self.errors.is_empty() && self.status != 401)
-        {
+        if let Some(hint) = self.hint.as_ref().filter(|_| self.errors.is_empty()) {
             add(hint.clone());
-        }
-        if self.status == 401 {
-            add("Give a token with --token or TRAINYARD_TOKEN.".into());
         }
         if let Some(request) = self.request_id.as_ref().filter(|_| self.status >= 500) {
             add(format!("Request {request}, {}", self.code));
@@ -171,6 +175,12 @@ impl Server {
         let status = response.status();
         if status.is_success() {
             return Ok(response);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(ClientError::NotSignedIn {
+                server: self.connection.server.clone(),
+                token: self.connection.token.is_some(),
+            });
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
         match serde_json::from_slice::<Problem>(&body) {
@@ -227,6 +237,13 @@ impl Server {
     }
 }
 
+fn not_signed_in(server: &str, token: bool) -> String {
+    match token {
+        true => format!("{server} does not take this token"),
+        false => format!("you are not signed in to {server}"),
+    }
+}
+
 fn said(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
@@ -268,5 +285,24 @@ mod tests {
         };
         assert_eq!([refused(404), refused(403), refused(409), refused(503)], [4, 4, 1, 3]);
         assert_eq!(ClientError::Usage(String::new()).exit_code(), 2);
+    }
+
+    #[test]
+    fn who_is_not_signed_in_is_told_how() {
+        let error = |token| ClientError::NotSignedIn {
+            server: "http://yard:7420".into(),
+            token,
+        };
+        let words = error(false).in_words();
+        assert!(
+            words.starts_with("trainyard: you are not signed in to http://yard:7420\n"),
+            "{words}"
+        );
+        assert!(
+            words.contains("http://yard:7420/settings") && words.contains("TRAINYARD_TOKEN"),
+            "{words}"
+        );
+        assert!(error(true).in_words().contains("expired or revoked"));
+        assert_eq!(error(true).exit_code(), 4);
     }
 }

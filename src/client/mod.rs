@@ -13,6 +13,7 @@ use clap::Subcommand;
 
 use crate::config::{ClientArgs, ConfigError, Environment, Output};
 
+pub mod code;
 pub mod fleet;
 pub mod http;
 pub mod jobs;
@@ -48,6 +49,8 @@ pub enum ClientCommand {
     Delete(jobs::JobArgs),
     /// List nodes
     Nodes(fleet::NodesArgs),
+    /// Say that a machine will not come back: what lived there is lost, and may go on elsewhere
+    Gone(fleet::GoneArgs),
     /// List clusters
     Clusters(fleet::ClustersArgs),
     /// Keep values that jobs use and nobody reads back
@@ -70,6 +73,7 @@ impl ClientCommand {
             | Self::Rerun(args)
             | Self::Delete(args) => &args.client,
             Self::Nodes(args) => &args.client,
+            Self::Gone(args) => &args.client,
             Self::Clusters(args) => &args.client,
             Self::Secret(args) => &args.client,
             Self::Open(args) => &args.client,
@@ -116,6 +120,7 @@ async fn attempt(command: ClientCommand, environment: &Environment) -> Result<Do
         ClientCommand::Rerun(args) => jobs::wish(&server, &args, jobs::Verb::Rerun, output).await,
         ClientCommand::Delete(args) => jobs::wish(&server, &args, jobs::Verb::Delete, output).await,
         ClientCommand::Nodes(args) => fleet::nodes(&server, &args, output).await,
+        ClientCommand::Gone(args) => fleet::gone(&server, &args, output).await,
         ClientCommand::Clusters(args) => fleet::clusters(&server, &args, output).await,
         ClientCommand::Secret(args) => secrets::run(&server, args, output).await,
         ClientCommand::Open(_) => fleet::open(&server, output).await,

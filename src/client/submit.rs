@@ -7,7 +7,7 @@ use reqwest::{Method, header};
 use serde_json::Value;
 
 use super::{
-    Done, answer, assignment,
+    Done, answer, assignment, code,
     http::{ClientError, Server},
     jobs::JobView,
     logs, say,
@@ -24,6 +24,9 @@ pub struct SubmitArgs {
     /// Fill a placeholder of the document, written PLACEHOLDER_NAME, ${NAME} or $NAME
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
+    /// Send this file, or all that lies in this folder, along as the document's code.inline; may be given several times
+    #[arg(long, value_name = "PATH")]
+    pub code: Vec<PathBuf>,
     /// Only check it, and tell what would be submitted
     #[arg(long)]
     pub dry_run: bool,
@@ -36,7 +39,8 @@ pub struct SubmitArgs {
 }
 
 pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Result<Done, ClientError> {
-    let text = fill(&read(&args.file)?, &args.set)?;
+    // The code is added last: a `$NAME` in a program is the program's.
+    let text = code::attach(fill(&read(&args.file)?, &args.set)?, &args.code)?;
     let kind = if text.trim_start().starts_with('{') {
         "application/json"
     } else {

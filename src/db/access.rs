@@ -15,6 +15,8 @@ pub struct Caller {
     /// Names of the actor's teams.
     pub team_names: BTreeMap<TeamId, String>,
     pub via: Via,
+    /// The records were restored then, and nobody has confirmed yet: every page says so.
+    pub restored_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +56,7 @@ pub async fn by_token(db: &Db, hash: &[u8; 32], now: DateTime<Utc>) -> Result<Op
     let Some(row) = sqlx::query!(
         r#"/* access::by_token */
         select t.id, t.user_id, t.team_id, t.role, t.expires_at, u.name, u.admin,
+            (select restored_at from installation) as restored_at,
             array(select m.team_id from team_members m where m.user_id = u.id order by m.team_id) as "teams!",
             array(select m.role from team_members m where m.user_id = u.id order by m.team_id) as "roles!",
             array(select n.name from team_members m join teams n on n.id = m.team_id
@@ -97,13 +100,18 @@ pub async fn by_token(db: &Db, hash: &[u8; 32], now: DateTime<Utc>) -> Result<Op
         role: row.role,
         expires_at: row.expires_at,
     };
-    Ok(Some(caller(row.user_id, row.name, Some(id), admin, memberships, via)))
+    let caller = caller(row.user_id, row.name, Some(id), admin, memberships, via);
+    Ok(Some(Caller {
+        restored_at: row.restored_at,
+        ..caller
+    }))
 }
 
 pub async fn by_session(db: &Db, hash: &[u8; 32], now: DateTime<Utc>) -> Result<Option<Caller>, DbError> {
     let Some(row) = sqlx::query!(
         r#"/* access::by_session */
         select s.user_id, s.csrf, s.expires_at, u.name, u.admin,
+            (select restored_at from installation) as restored_at,
             array(select m.team_id from team_members m where m.user_id = u.id order by m.team_id) as "teams!",
             array(select m.role from team_members m where m.user_id = u.id order by m.team_id) as "roles!",
             array(select n.name from team_members m join teams n on n.id = m.team_id
@@ -128,7 +136,11 @@ pub async fn by_session(db: &Db, hash: &[u8; 32], now: DateTime<Utc>) -> Result<
         csrf,
         expires_at: row.expires_at,
     };
-    Ok(Some(caller(row.user_id, row.name, None, row.admin, memberships, via)))
+    let caller = caller(row.user_id, row.name, None, row.admin, memberships, via);
+    Ok(Some(Caller {
+        restored_at: row.restored_at,
+        ..caller
+    }))
 }
 
 /// The actor for a job's own token: its owner, with nothing but the right to report. `None`: the job is over or gone.
@@ -175,6 +187,7 @@ fn caller(user: Uuid, name: String, token: Option<TokenId>, admin: bool, members
         },
         team_names,
         via,
+        restored_at: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::PgConnection;
 use trainyard_core::model::{CheckId, ClusterId, UserId};
 use utoipa::ToSchema;
@@ -80,4 +80,87 @@ pub async fn get(db: &Db, asked_by: Option<UserId>, id: CheckId) -> Result<Check
         created_at: row.created_at,
         answered_at: row.answered_at,
     })
+}
+
+/// Who can answer a question to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A worker on this machine.
+    Machine(String),
+    /// The machine that it is was declared gone.
+    Gone,
+    /// Nobody that is known here.
+    Nowhere,
+}
+
+pub async fn place(db: &Db, cluster: ClusterId) -> Result<Place, DbError> {
+    let row = sqlx::query!(
+        r#"/* checks::place */
+        select machine_id, exists (select from nodes n where n.cluster_id = c.id and n.gone_at is not null)
+            and not exists (select from nodes n where n.cluster_id = c.id and n.gone_at is null) as "gone!"
+        from clusters c where id = $1 and deleted_at is null"#,
+        cluster.0
+    )
+    .fetch_optional(&db.pool)
+    .await?;
+    Ok(match row {
+        Some(row) if row.gone => Place::Gone,
+        Some(row) => row.machine_id.map_or(Place::Nowhere, Place::Machine),
+        None => Place::Nowhere,
+    })
+}
+
+/// Writes the answer, or the words of why there is none. The first one stays.
+pub async fn answer(
+    tx: &mut PgConnection,
+    id: CheckId,
+    answer: &Result<Value, String>,
+    now: DateTime<Utc>,
+) -> Result<(), DbError> {
+    let (phase, value) = match answer {
+        Ok(value) => ("answered", value.clone()),
+        Err(message) => ("failed", json!({ "message": message })),
+    };
+    sqlx::query!(
+        r#"/* checks::answer */
+        update checks set phase = $2, answer = $3, answered_at = $4 where id = $1 and phase = 'waiting'"#,
+        id.0,
+        phase,
+        value,
+        now
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// What was asked last about a cluster, answered or not.
+pub async fn newest(db: &Db, cluster: ClusterId) -> Result<Option<Check>, DbError> {
+    let id = sqlx::query_scalar!(
+        r#"/* checks::newest */ select id from checks where cluster_id = $1 order by id desc limit 1"#,
+        cluster.0
+    )
+    .fetch_optional(&db.pool)
+    .await?;
+    match id {
+        Some(id) => get(db, None, CheckId(id)).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Ends the wait of questions that nobody answered: their cluster has no worker. Answers how many there were.
+pub async fn give_up(db: &Db, asked_before: DateTime<Utc>, now: DateTime<Utc>) -> Result<u64, DbError> {
+    let answer = json!({ "message": "nobody answered: no worker looks after the cluster" });
+    let done = sqlx::query!(
+        r#"/* checks::give_up */
+        with late as (
+            update checks set phase = 'failed', answer = $3, answered_at = $2
+            where phase = 'waiting' and created_at < $1 returning id
+        )
+        delete from tasks using late where tasks.kind = 'check' and tasks.subject_id = late.id"#,
+        asked_before,
+        now,
+        answer
+    );
+    Ok(done.execute(&db.pool).await?.rows_affected())
 }

@@ -1,7 +1,7 @@
 //! The installation's one row, and what a restore does to a database as a whole.
 
 use chrono::{DateTime, Utc};
-use sqlx::migrate::Migrate;
+use sqlx::{PgConnection, migrate::Migrate};
 use uuid::Uuid;
 
 use super::{Db, DbError, MIGRATOR};
@@ -35,12 +35,14 @@ pub async fn read(db: &Db) -> Result<Installation, DbError> {
     Ok(row.fetch_one(&db.pool).await?)
 }
 
-/// Ends the time of only observing after a restore. False: there was none.
-pub async fn confirm_restore(db: &Db) -> Result<bool, DbError> {
-    let done = sqlx::query!(
-        "/* installation::confirm_restore */ update installation set restored_at = null where restored_at is not null"
+/// Ends the time of only observing after a restore, and answers when that was made. `None`: there was none.
+pub async fn confirm_restore(tx: &mut PgConnection) -> Result<Option<DateTime<Utc>>, DbError> {
+    let done = sqlx::query_scalar!(
+        r#"/* installation::confirm_restore */
+        with old as (select restored_at from installation where restored_at is not null for update)
+        update installation set restored_at = null from old returning old.restored_at"#
     );
-    Ok(done.execute(&db.pool).await?.rows_affected() > 0)
+    Ok(done.fetch_optional(tx).await?.flatten())
 }
 
 /// The database's clock, and so the one that counts.

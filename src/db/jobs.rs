@@ -192,6 +192,19 @@ pub async fn mark_seen(tx: &mut PgConnection, id: JobId, stale_since: Option<Dat
     Ok(())
 }
 
+/// Takes a waiting job back from its cluster, unless its document names that, so that it can be placed anew.
+pub async fn unplace(tx: &mut PgConnection, id: JobId) -> Result<(), DbError> {
+    sqlx::query!(
+        r#"/* jobs::unplace */
+        update jobs set cluster_id = null, why = null
+        where id = $1 and phase = 'queued' and cluster_wanted is null"#,
+        id.0
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
 /// The machine that a cluster is, for local ones.
 pub async fn cluster_machine(db: &Db, cluster: ClusterId) -> Result<Option<String>, DbError> {
     Ok(sqlx::query_scalar!(

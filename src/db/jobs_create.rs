@@ -88,6 +88,8 @@ pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime
         ), keyed as (
             insert into idempotency_keys as k (actor_id, route, key, body_digest, subject_id, created_at)
             select owner_id, route, key, digest, id, $28 from wanted where key is not null
+            -- One order for everybody, here and below, so that two batches never wait for each other in a circle.
+            order by owner_id, route, key
             on conflict (actor_id, route, key) do update
                 set body_digest = excluded.body_digest, subject_id = excluded.subject_id, created_at = excluded.created_at
                 where k.created_at <= $29
@@ -118,7 +120,6 @@ pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime
             select 'job', id, $28, $28 from fresh
             union all select distinct 'queue', cluster_id, $28, $28 from fresh where cluster_id is not null
             union all select distinct 'place', $30::uuid, $28, $28 from fresh where cluster_id is null
-            -- One order for everybody, so that two servers' batches never wait for each other in a circle.
             order by 1, 2
             on conflict (kind, subject_id) do update set
                 pokes = tasks.pokes + 1,

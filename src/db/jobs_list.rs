@@ -18,6 +18,9 @@ use super::{
 /// How many candidates one page may look at. A page that ends there may be short and still have a next one.
 pub const WINDOW: i64 = 10_000;
 
+/// How many jobs a page has that does not say.
+const USUAL: i64 = 50;
+
 /// A label of at most this many jobs is rare: its own index answers for all of them at once.
 const RARE: i64 = 2_000;
 
@@ -57,7 +60,10 @@ pub async fn page(
             next: None,
         });
     }
-    let mut rows = ask.rows(db).await?;
+    let mut rows = match ask.usual_rows(db).await? {
+        Some(rows) => rows,
+        None => ask.rows(db).await?,
+    };
     if rows.len() as i64 > limit {
         rows.truncate(limit as usize);
         return into_page(db, rows, true).await;
@@ -108,9 +114,9 @@ struct Ask {
     limit: i64,
 }
 
-/// The columns of a row, from candidates that come out of an index in order. `$1` to `$5` belong to the candidates.
-macro_rules! rows {
-    ($candidates:tt, $ask:expr, $key:expr, $db:expr) => {
+/// The columns of a row, from what the texts say, put together.
+macro_rules! select {
+    ([$($text:tt)+] $db:expr, $($args:tt)*) => {
         sqlx::query_as!(
             JobRow,
             "/* jobs_list::page */
@@ -120,14 +126,26 @@ macro_rules! rows {
                 j.replicas, j.cpu_milli, j.memory_bytes, j.gpus, j.generation, j.event_seq, j.attempt, j.step,
                 j.step_at, j.total_steps, j.origin, j.origin_job_id, j.created_at, j.queued_at, j.queued_seconds,
                 j.not_before, j.started_at, j.ended_at, null::text as document
-            from ("
-                + $candidates
-                + ") j
+            from "
+                $(+ $text)*,
+            $($args)*
+        )
+        .fetch_all(&$db.pool)
+        .await
+    };
+}
+
+/// Rows from candidates that come out of an index in order. `$1` to `$5` belong to the candidates.
+macro_rules! rows {
+    ($candidates:tt, $ask:expr, $key:expr, $db:expr) => {
+        select!(
+            ["(" $candidates ") j
             where ($6::text[] is null or j.phase = any($6)) and ($7::uuid is null or j.cluster_id = $7)
                 and ($8::jsonb is null or j.labels @> $8)
                 and ($9::text is null or strpos(j.name, $9) > 0 or strpos(lower(j.message), $9) > 0
                     or strpos(lower(j.labels::text), $9) > 0)
-            order by j.id desc limit $10",
+            order by j.id desc limit $10"]
+            $db,
             $ask.teams.as_deref(),
             $key,
             $ask.before,
@@ -139,8 +157,6 @@ macro_rules! rows {
             $ask.text.as_deref(),
             $ask.limit + 1
         )
-        .fetch_all(&$db.pool)
-        .await
     };
 }
 
@@ -275,6 +291,24 @@ impl Ask {
             (None, Some(phases)) => Some(phases.join(",")),
             (None, None) => None,
         }
+    }
+
+    /// The page that nearly everybody asks for: the newest [`USUAL`] of everything or of one team. With its limit in
+    /// the text and no bound, Postgres keeps the plan; otherwise it plans each page anew, which costs more than the
+    /// page itself.
+    async fn usual_rows(&self, db: &Db) -> Result<Option<Vec<JobRow>>, DbError> {
+        let bounded = self.before != Uuid::max() || !self.from.is_nil() || self.limit != USUAL;
+        if bounded || self.has_rest() || self.owner.is_some() || self.phases.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(match self.teams.as_deref() {
+            None => select!(["jobs j where j.deleted_at is null order by j.id desc limit 51"] db,)?,
+            Some(&[team]) => select!(
+                ["jobs j where j.team_id = $1 and j.deleted_at is null order by j.team_id desc, j.id desc limit 51"]
+                db, team
+            )?,
+            Some(_) => return Ok(None),
+        }))
     }
 
     async fn rows(&self, db: &Db) -> Result<Vec<JobRow>, DbError> {

@@ -36,6 +36,8 @@ pub struct Node {
     pub usage: Value,
     /// Conditions that do not hold as they should.
     pub troubles: i64,
+    /// Those of them that are critical.
+    pub critical: i64,
     pub first_seen_at: DateTime<Utc>,
     pub observed_at: DateTime<Utc>,
     pub stale_since: Option<DateTime<Utc>>,
@@ -67,7 +69,9 @@ async fn select(
             n.labels, n.capacity, n.allocatable, n.facts, n.usage, n.first_seen_at, n.observed_at, n.stale_since,
             n.gone_at,
             (select count(*) from conditions k where k.subject_kind = 'node' and k.subject_id = n.id
-                and k.severity <> 'info' and k.status = 'true') as "troubles!"
+                and k.severity <> 'info' and k.status = 'true') as "troubles!",
+            (select count(*) from conditions k where k.subject_kind = 'node' and k.subject_id = n.id
+                and k.severity = 'critical' and k.status = 'true') as "critical!"
         from nodes n join clusters c on c.id = n.cluster_id
         where c.deleted_at is null and ($2::uuid is null or n.id = $2) and ($3::uuid is null or n.cluster_id = $3)
             and ($4::text is null or n.phase = $4) and ($5 or n.gone_at is null)
@@ -105,6 +109,7 @@ async fn select(
             facts: row.facts,
             usage: row.usage,
             troubles: row.troubles,
+            critical: row.critical,
             first_seen_at: row.first_seen_at,
             observed_at: row.observed_at,
             stale_since: row.stale_since,

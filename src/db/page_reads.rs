@@ -18,34 +18,29 @@ pub async fn open_jobs(db: &Db, scope: &Scope, since: DateTime<Utc>) -> Result<B
     let teams = scope.teams();
     let rows = sqlx::query!(
         r#"/* page_reads::open_jobs */
+        with scope (team) as (select id from teams where $1::uuid[] is null or id = any($1))
         select p.phase as "phase!", (
+            -- Team by team, since that is how the index is ordered: without it an admin's page would read all jobs.
             select count(*) from (
-                select from jobs j
-                where j.phase = p.phase and j.deleted_at is null and ($1::uuid[] is null or j.team_id = any($1))
-                    and j.phase in ('queued', 'starting', 'running', 'stopping', 'suspended')
+                select from scope s cross join lateral (
+                    select from jobs j where j.team_id = s.team and j.phase = p.phase and j.deleted_at is null limit $2) l
                 limit $2) counted) as "count!"
         from unnest(array['queued', 'starting', 'running', 'stopping', 'suspended']) p (phase)
         union all
         select 'failed', (
             select count(*) from (
-                select from jobs j
-                where j.phase = 'failed' and j.deleted_at is null and ($1::uuid[] is null or j.team_id = any($1))
-                    and j.id >= $3 and j.ended_at >= $4
+                select from scope s cross join lateral (
+                    select from jobs j
+                    where j.team_id = s.team and j.phase = 'failed' and j.deleted_at is null and j.ended_at >= $3
+                    limit $2) l
                 limit $2) counted)"#,
         teams.as_deref(),
         COUNTED + 1,
-        // A job that ended lately and was submitted a month before is rare; an index by the end would be paid by all.
-        floor(since - chrono::Duration::days(30)),
         since
     )
     .fetch_all(&db.pool)
     .await?;
     Ok(rows.into_iter().map(|row| (row.phase, row.count)).collect())
-}
-
-/// The lowest UUIDv7 of a moment.
-fn floor(at: DateTime<Utc>) -> uuid::Uuid {
-    uuid::Uuid::from_u128((at.timestamp_millis().max(0) as u128) << 80)
 }
 
 /// What a list shows of a job beside its record.
@@ -127,7 +122,9 @@ pub struct Cell {
     pub message: String,
     pub stale_since: Option<DateTime<Utc>>,
     pub observed_at: DateTime<Utc>,
+    /// Conditions that hold and should not, and those of them that are critical.
     pub troubles: i64,
+    pub critical: i64,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
     pub gpus: i64,
@@ -140,13 +137,14 @@ pub async fn cells(db: &Db, scope: &Scope, cluster: Option<ClusterId>, limit: i6
         Cell,
         r#"/* page_reads::cells */
         select n.id, n.name, c.name as cluster, p.name as "pool?", n.phase, n.message, n.stale_since, n.observed_at,
-            coalesce(k.troubles, 0) as "troubles!",
+            coalesce(k.troubles, 0) as "troubles!", coalesce(k.critical, 0) as "critical!",
             coalesce((n.allocatable ->> 'cpu_milli')::bigint, 0) as "cpu_milli!",
             coalesce((n.allocatable ->> 'memory_bytes')::bigint, 0) as "memory_bytes!",
             coalesce((n.allocatable ->> 'gpus')::bigint, 0) as "gpus!"
         from nodes n join clusters c on c.id = n.cluster_id left join node_pools p on p.id = n.node_pool_id
             left join (
-                select subject_id, count(*) as troubles from conditions
+                select subject_id, count(*) as troubles, count(*) filter (where severity = 'critical') as critical
+                from conditions
                 where subject_kind = 'node' and status = 'true' and severity <> 'info' group by subject_id
             ) k on k.subject_id = n.id
         where n.gone_at is null and c.deleted_at is null and ($2::uuid is null or n.cluster_id = $2)
@@ -159,6 +157,24 @@ pub async fn cells(db: &Db, scope: &Scope, cluster: Option<ClusterId>, limit: i6
     )
     .fetch_all(&db.pool)
     .await?)
+}
+
+/// What the worst condition of each of some nodes says, where one holds that should not.
+pub async fn worst_on(db: &Db, nodes: &[NodeId]) -> Result<BTreeMap<NodeId, String>, DbError> {
+    let ids: Vec<uuid::Uuid> = nodes.iter().map(|node| node.0).collect();
+    let rows = sqlx::query!(
+        r#"/* page_reads::worst_on */
+        select distinct on (subject_id) subject_id, message from conditions
+        where subject_kind = 'node' and subject_id = any($1) and status = 'true' and severity <> 'info'
+        order by subject_id, severity = 'critical' desc, since"#,
+        &ids
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (NodeId(row.subject_id), row.message))
+        .collect())
 }
 
 /// How many replicas hold room on each of some nodes.

@@ -106,7 +106,8 @@ pub async fn poke_all(
     Ok(())
 }
 
-/// Claims up to `limit` due tasks for a worker on one of `machines`, oldest first.
+/// Claims up to `limit` due tasks for a worker on one of `machines`, oldest first. On restored records that nobody has
+/// confirmed, only such as change nothing: the others stay due.
 pub async fn claim(
     db: &Db,
     worker: WorkerId,
@@ -123,6 +124,7 @@ pub async fn claim(
         where (kind, subject_id) in (
             select kind, subject_id from tasks
             where wake_at <= $4 and (machine_id is null or machine_id = any($5))
+                and (kind in ('check', 'upkeep') or not exists (select from installation where restored_at is not null))
             order by wake_at limit $6
             for update skip locked
         )

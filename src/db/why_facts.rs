@@ -24,6 +24,8 @@ pub struct WhyFacts {
     pub not_before: Option<DateTime<Utc>>,
     pub ended_at: Option<DateTime<Utc>>,
     pub stale_since: Option<DateTime<Utc>>,
+    /// The records were restored, and nobody has confirmed yet.
+    pub restored_at: Option<DateTime<Utc>>,
     pub attempt: i32,
     /// What admission said last.
     pub not_yet: Option<NotYet>,
@@ -65,6 +67,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, now: DateTime<Utc>) -> Resu
             j.cluster_wanted, c.name as "cluster_name?", c.deleted_at is null as "cluster_exists?",
             c.observed_at as "observed_at?",
             exists (select from cluster_grants g where g.cluster_id = c.id and g.team_id = j.team_id) as "granted!",
+            (select restored_at from installation) as restored_at,
             (select w.machine_id from holdings h join workers w on w.id = h.worker_id
                 where h.kind = $4 and h.subject_id = c.id and h.expires_at > $3 limit 1) as worker
         from jobs j join teams t on t.id = j.team_id left join clusters c on c.id = j.cluster_id
@@ -91,6 +94,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, now: DateTime<Utc>) -> Resu
         not_before: row.not_before,
         ended_at: row.ended_at,
         stale_since: row.stale_since,
+        restored_at: row.restored_at,
         attempt: row.attempt,
         // An answer that an older program stored may be of another form; the next look writes it anew.
         not_yet: row.why.and_then(|why| serde_json::from_value(why).ok()),

@@ -20,6 +20,17 @@ pub async fn beat(db: &Db, id: WorkerId, machine_id: &str, now: DateTime<Utc>) -
     Ok(())
 }
 
+/// Other machines that have had a worker since.
+pub async fn elsewhere(db: &Db, machine_id: &str, since: DateTime<Utc>) -> Result<i64, DbError> {
+    let count = sqlx::query_scalar!(
+        r#"/* workers::elsewhere */
+        select count(distinct machine_id) as "count!" from workers where machine_id <> $1 and heartbeat_at > $2"#,
+        machine_id,
+        since
+    );
+    Ok(count.fetch_one(&db.pool).await?)
+}
+
 /// Signs off: the worker's holdings end now.
 pub async fn leave(db: &Db, id: WorkerId) -> Result<(), DbError> {
     sqlx::query!(

@@ -63,7 +63,7 @@ impl StreamReader {
             budget,
             gap: None,
             gaps_after,
-            removed: row.removed_at.is_some() && from == From::Start,
+            removed: row.removed_at.is_some() && row.bytes > 0 && matches!(from, From::Start | From::Tail(1..)),
             ended: row.removed_at.is_some(),
             row,
         })

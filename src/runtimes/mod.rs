@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use trainyard_core::model::{AttemptId, IncarnationId, JobId, Launch, LogStream, Observed, ReplicaKey};
 
 pub mod local;
@@ -94,6 +95,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// What each replica used so far. Replicas whose use can't be told are missing.
     async fn usage(&self, _attempt: AttemptId) -> Result<Vec<(ReplicaKey, ReplicaUsage)>, RuntimeError> {
         Ok(Vec::new())
+    }
+
+    /// What the cluster is like at this moment, for a person who asked.
+    async fn look(&self) -> Result<Value, RuntimeError> {
+        Ok(Value::Null)
     }
 
     /// Waits until something happened (output, a start, an end) and names the attempts; none named: look at all. A

@@ -18,7 +18,12 @@ use std::{
 };
 
 use nix::{
-    sys::{prctl, signal::SigSet, stat::Mode},
+    sys::{
+        prctl,
+        resource::{Resource, getrlimit, setrlimit},
+        signal::SigSet,
+        stat::Mode,
+    },
     unistd::{Gid, Uid},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -31,6 +36,7 @@ pub struct ExecPlan {
     pub directory: PathBuf,
     pub account: Option<Account>,
     pub environment: Vec<(String, String)>,
+    pub open_files: Option<u64>,
 }
 
 /// Why the program never ran.
@@ -65,6 +71,10 @@ fn become_program(plan: &ExecPlan) -> ExecFault {
     // The kernel shall rather take a replica than the server or its database when memory runs out everywhere.
     let _ = fs::write("/proc/self/oom_score_adj", "500");
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
+    // The server raises its own limit; a program that closes every file it may have would take hours over that many.
+    if let (Some(files), Ok((_, most))) = (plan.open_files, getrlimit(Resource::RLIMIT_NOFILE)) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, files.min(most), most);
+    }
     if let Some(account) = &plan.account
         && let Err(error) = take_account(account)
     {

@@ -68,6 +68,9 @@ pub struct Limits {
     pub cpu_milli: u64,
     pub memory_bytes: Option<u64>,
     pub processes: u64,
+    /// Files that may be open at once, until the program raises it itself. `None`: what we have.
+    #[serde(default)]
+    pub open_files: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -162,6 +162,7 @@ fn bring_up(
             directory: spec.directory.clone(),
             account: spec.account.clone(),
             environment,
+            open_files: spec.limits.open_files,
         },
     )?;
     ours.set_read_timeout(Some(EXEC_WITHIN))?;

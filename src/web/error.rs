@@ -231,6 +231,9 @@ impl From<Refusal> for Error {
             Refusal::Taken { .. } => Self::new(Code::Taken, detail).hint("choose another name"),
             Refusal::LastOne { .. } => Self::new(Code::LastOne, detail).hint("name another one first"),
             Refusal::InUse { .. } => Self::new(Code::InUse, detail),
+            Refusal::Alive { .. } => {
+                Self::new(Code::InUse, detail).hint("stop what runs there, or wait half a minute if it has just died")
+            }
             Refusal::Overloaded => Self::new(Code::Overloaded, detail)
                 .hint("try again in a second")
                 .retry_after(1),

@@ -134,7 +134,7 @@ impl WebState {
 
     /// What goes on beside requests: cached callers are dropped when access changes, and last uses are written down.
     pub async fn run(self, stop: CancellationToken) {
-        auth::cache::keep(self.access, self.db, self.actions.clock, self.listener, stop).await;
+        auth::cache::keep(self.access, self.db, self.listener, stop).await;
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 
 use percent_encoding::percent_decode_str;
 use serde::{
+    Deserialize,
     de::{
         self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess,
         value::{MapAccessDeserializer, SeqDeserializer},
@@ -29,6 +30,15 @@ pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, FieldFault> {
         current: None,
     });
     T::deserialize(map).map_err(|fault: Fault| fault.0)
+}
+
+/// For `deserialize_with`: a whole number from `LEAST` on that a record can hold.
+pub fn at_least<'de, const LEAST: i32, D: de::Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
+    let number = Option::<i32>::deserialize(from)?;
+    match number {
+        Some(number) if number < LEAST => Err(de::Error::custom(format!("this is counted from {LEAST}"))),
+        number => Ok(number),
+    }
 }
 
 fn decode(text: &str) -> Result<String, FieldFault> {

@@ -275,6 +275,10 @@ pub fn number(value: f64) -> String {
     if text.contains('.') {
         text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
     }
+    // Below ten thousand there is one group, and above it a unit.
+    if let (true, Some(place)) = (scaled.abs() >= 1e3, text.len().checked_sub(3)) {
+        text.insert(place, ',');
+    }
     text + unit
 }
 
@@ -371,7 +375,7 @@ mod tests {
             .collect();
         assert_eq!(
             shown,
-            ["0", "0", "0.31", "1", "12.5", "1240", "15 k", "2.5 M", "3.0e-5"]
+            ["0", "0", "0.31", "1", "12.5", "1,240", "15 k", "2.5 M", "3.0e-5"]
         );
     }
 }

@@ -126,6 +126,7 @@ pub async fn answer(state: &WebState, scope: &Scope, job: JobId) -> Result<WhyAn
             replicas: &attempt.replicas,
         }),
         stale_since: record.stale_since,
+        restored_at: record.restored_at,
     };
     let why = why::why(&facts, now);
     let sentence = why

@@ -2,22 +2,27 @@
 
 use chrono::{DateTime, Utc};
 use trainyard_core::{
-    model::{JobId, Outcome},
+    model::{JobId, Observed, ObservedReplica, Outcome, ReplicaState},
     plan::{
         attempt::{self, AttemptEnd, AttemptFacts, JobFacts, Policy, Reason, ReplicaFacts, Sight, Step, StopCause},
         retry,
     },
 };
 
-use super::{WorkError, Worker, launch, record};
+use super::{
+    WorkError, Worker, launch,
+    post_mortem::{self, Right},
+    record,
+};
 use crate::{
     db::{
-        DbError,
+        DbError, Tx,
         attempts::{self, AttemptRecord},
         conditions,
         events::Subject,
-        holdings, jobs,
+        gone, holdings, installation, jobs,
         jobs::JobRecord,
+        logs::JobKey,
         tasks::{self, Finish, Lease, TaskKind},
     },
     runtimes::Runtime,
@@ -37,10 +42,17 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
         if let Some(machine) = elsewhere(worker, attempt.as_ref()).await? {
             return hand_over(worker, lease, &machine).await;
         }
+        let lost = attempt.as_ref().filter(|attempt| attempt.is_out_of_reach());
+        if let Some(ended) = lost.filter(|attempt| has_to_be_remembered(attempt)) {
+            post_mortem::freeze(worker, Right::Lease(lease), id, ended.number).await?;
+        }
         let now = worker.clock.now();
         let decision = decide(worker, &job, attempt.as_ref(), now).await?;
         let acts: Vec<&Step> = decision.steps.iter().filter(|step| step.is_act()).collect();
-        let last = acts.is_empty() || round == ROUNDS;
+        let ends = decision.steps.iter().any(|step| matches!(step, Step::EndAttempt(_)));
+        // What ends out of reach has nobody else who would remember it: that is for the next round.
+        let more = ends && lost.is_some();
+        let last = (acts.is_empty() && !more) || round == ROUNDS;
         let next = match decision.look_again_at {
             Some(at) if at <= now => Finish::At(now + chrono::Duration::milliseconds(100)),
             Some(at) => Finish::At(at),
@@ -51,7 +63,10 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
         tasks::check(&mut tx, lease, now).await?;
         let records = decision.steps.iter().filter(|step| !step.is_act());
         record::apply(&mut tx, &job, attempt.as_ref(), records, now).await?;
-        if acts.is_empty() {
+        if let Some(lost) = lost.filter(|_| ends) {
+            give_up(&mut tx, worker, &job, lost, now).await?;
+        }
+        if acts.is_empty() && last {
             tasks::finish(&mut tx, lease, &next, now).await?;
         }
         tx.commit().await.map_err(DbError::from)?;
@@ -74,6 +89,44 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     Ok(())
 }
 
+/// An attempt that ended badly and of which nothing is frozen yet.
+fn has_to_be_remembered(attempt: &AttemptRecord) -> bool {
+    !attempt.has_post_mortem && matches!(attempt.outcome, Some(Outcome::Failed | Outcome::Lost))
+}
+
+/// The output that nobody stored, and the cluster that the job was placed on, with the end of its attempt.
+async fn give_up(
+    tx: &mut Tx<'_>,
+    worker: &Worker,
+    job: &JobRecord,
+    attempt: &AttemptRecord,
+    now: DateTime<Utc>,
+) -> Result<(), WorkError> {
+    let key = JobKey::of_worker(job.id, job.document.retention);
+    let reason = "its machine is gone, with what it printed from here on";
+    gone::give_up(tx, key, attempt.id, reason, now).await?;
+    let installation = installation::read(&worker.db).await?;
+    tasks::poke(tx, TaskKind::Place, installation.id, None, now).await?;
+    Ok(())
+}
+
+/// What is shown of an attempt whose machines are gone: all of it is lost.
+fn lost(attempt: &AttemptRecord, now: DateTime<Utc>) -> Observed {
+    let replicas = attempt.replicas.iter().map(|replica| ObservedReplica {
+        key: replica.key.clone(),
+        incarnation: replica.incarnation,
+        identity: None,
+        state: ReplicaState::Lost {
+            message: replica.gone.clone().unwrap_or_default(),
+        },
+        started_at: replica.started_at,
+    });
+    Observed {
+        at: now,
+        replicas: replicas.collect(),
+    }
+}
+
 async fn finish(worker: &Worker, lease: &Lease, how: Finish) -> Result<(), WorkError> {
     let mut tx = worker.db.begin().await?;
     tasks::finish(&mut tx, lease, &how, worker.clock.now()).await?;
@@ -82,7 +135,7 @@ async fn finish(worker: &Worker, lease: &Lease, how: Finish) -> Result<(), WorkE
 
 /// A live attempt whose processes are on another machine than this one: that machine's id.
 async fn elsewhere(worker: &Worker, attempt: Option<&AttemptRecord>) -> Result<Option<String>, WorkError> {
-    let Some(attempt) = attempt.filter(|attempt| attempt.ended_at.is_none()) else {
+    let Some(attempt) = attempt.filter(|attempt| attempt.ended_at.is_none() && !attempt.is_out_of_reach()) else {
         return Ok(None);
     };
     if worker.runtime(attempt.cluster).is_some() {
@@ -111,6 +164,8 @@ async fn decide(
         None => None,
     };
     let observed = match live {
+        // Whoever is there may be a machine that came back: what it still runs was said to be gone, and stays so.
+        Some(attempt) if attempt.is_out_of_reach() => Some((lost(attempt, now), attempt)),
         Some(attempt) => match worker.runtime(attempt.cluster) {
             Some(runtime) => Some((runtime.observe(attempt.id).await?, attempt)),
             None => None,

@@ -15,14 +15,15 @@ use super::{
     about::FromRecords,
     hold,
     ingest::{self, Ingest},
-    node, post_mortem,
+    node,
+    post_mortem::{self, Right},
     seal::{self, SealRequest},
 };
 use crate::{
     db::{
-        DbError, attempts,
+        Db, DbError, attempts,
         holdings::{self, Holding},
-        jobs, notify,
+        installation, jobs, notify,
         tasks::{self, TaskKind},
     },
     runtimes::{Runtime, local::LocalRuntime},
@@ -47,29 +48,63 @@ pub struct Local {
 }
 
 impl Local {
-    /// Holds the cluster whenever nobody else does, until told to stop.
+    /// Holds the cluster whenever nobody else does, until told to stop. On restored records that nobody has confirmed, it
+    /// looks at the machine and does nothing else: what runs here may be all that is left of what the records lost.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            hold::held(
-                &self.worker,
-                holdings::CLUSTER,
-                self.cluster.0,
-                &stop,
-                |holding, over| {
-                    let (seals, asked) = tokio::sync::mpsc::channel(SEALS_WAITING);
-                    vec![
-                        Box::pin(self.clone().watch(over.clone())),
-                        Box::pin(self.clone().tend(holding.clone(), over.clone())),
-                        Box::pin(node::look_often(self.clone(), holding.clone(), over.clone())),
-                        Box::pin(self.clone().ingest(holding.clone(), seals, over.clone())),
-                        Box::pin(self.clone().seal(holding, asked, over)),
-                    ]
-                },
-            )
-            .await;
+            let observe_only = match installation::read(&self.worker.db).await {
+                Ok(installation) => Some(installation.restored_at.is_some()),
+                Err(error) => {
+                    tracing::debug!(%error, "could not ask whether the records were restored");
+                    None
+                }
+            };
+            if let Some(observe_only) = observe_only {
+                self.clone().hold(observe_only, &stop).await;
+            }
             tokio::select! {
                 () = tokio::time::sleep(hold::RENEW / 2) => {}
                 () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn hold(self: Arc<Self>, observe_only: bool, stop: &CancellationToken) {
+        hold::held(
+            &self.worker,
+            holdings::CLUSTER,
+            self.cluster.0,
+            stop,
+            |holding, over| {
+                if observe_only {
+                    return vec![
+                        Box::pin(node::look_often(self.clone(), holding, over.clone())),
+                        Box::pin(self.clone().await_confirmation(over)),
+                    ];
+                }
+                let (seals, asked) = tokio::sync::mpsc::channel(SEALS_WAITING);
+                vec![
+                    Box::pin(self.clone().watch(over.clone())),
+                    Box::pin(self.clone().tend(holding.clone(), over.clone())),
+                    Box::pin(node::look_often(self.clone(), holding.clone(), over.clone())),
+                    Box::pin(self.clone().ingest(holding.clone(), seals, over.clone())),
+                    Box::pin(self.clone().seal(holding, asked, over)),
+                ]
+            },
+        )
+        .await;
+    }
+
+    /// Returns once a person has confirmed, which ends the holding, so that it is taken anew with all its loops.
+    async fn await_confirmation(self: Arc<Self>, over: CancellationToken) {
+        tracing::warn!(
+            "these records were restored: only observing until a person confirms (trainyard restore --confirm)"
+        );
+        while over.run_until_cancelled(tokio::time::sleep(TEND)).await.is_some() {
+            match installation::read(&self.worker.db).await {
+                Ok(installation) if installation.restored_at.is_none() => return,
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "could not ask whether a person confirmed"),
             }
         }
     }
@@ -152,7 +187,7 @@ impl Local {
             }
             if until_sweep.is_zero() {
                 until_sweep = SWEEP;
-                if let Err(error) = self.sweep().await {
+                if let Err(error) = sweep(&self.worker.db, self.runtime.as_ref()).await {
                     tracing::debug!(%error, "could not look for strays");
                 }
             }
@@ -168,7 +203,7 @@ impl Local {
         let worker = &self.worker;
         let now = worker.clock.now();
         for (job, number) in attempts::without_post_mortem(&worker.db, self.cluster, now - PATIENCE, 100).await? {
-            post_mortem::freeze(worker, holding, job, number).await?;
+            post_mortem::freeze(worker, Right::Holding(holding), job, number).await?;
         }
         for (attempt, job) in attempts::releasable(&worker.db, self.cluster, 100).await? {
             self.runtime.release(attempt).await?;
@@ -192,18 +227,15 @@ impl Local {
         }
         Ok(())
     }
+}
 
-    /// Ends processes of attempts that are over or that no record knows: a start that was decided before somebody
-    /// else ended the attempt, or records that were restored from before it.
-    async fn sweep(&self) -> Result<(), WorkError> {
-        let present = self.runtime.attempts().await?;
-        let open: BTreeSet<AttemptId> = attempts::open_among(&self.worker.db, &present)
-            .await?
-            .into_iter()
-            .collect();
-        for attempt in present.into_iter().filter(|attempt| !open.contains(attempt)) {
-            self.runtime.stop(attempt).await?;
-        }
-        Ok(())
+/// Ends processes of attempts that are over or that no record knows: a start that was decided before somebody else ended
+/// the attempt, what ran on while its machine was taken for gone, or records that were restored from before it.
+pub async fn sweep(db: &Db, runtime: &dyn Runtime) -> Result<(), WorkError> {
+    let present = runtime.attempts().await?;
+    let open: BTreeSet<AttemptId> = attempts::open_among(db, &present).await?.into_iter().collect();
+    for attempt in present.into_iter().filter(|attempt| !open.contains(attempt)) {
+        runtime.stop(attempt).await?;
     }
+    Ok(())
 }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     clock::Clock,
+    config::Keep,
     db::{
         Db, DbError, holdings,
         listen::{Listener, Wake},
@@ -28,6 +29,7 @@ use crate::{
 };
 
 pub mod about;
+pub mod check;
 pub mod hold;
 pub mod ingest;
 pub mod job;
@@ -40,6 +42,7 @@ pub mod queue;
 pub mod record;
 pub mod seal;
 pub mod sequencer;
+pub mod upkeep;
 
 /// How long a claim lasts; slow work extends it.
 const LEASE: Duration = Duration::from_secs(30);
@@ -60,6 +63,8 @@ pub struct Worker {
     pub keys: Arc<dyn Fn() -> Arc<KeyRing> + Send + Sync>,
     /// The runtimes that this process can act through, by cluster.
     pub runtimes: BTreeMap<ClusterId, Arc<dyn Runtime>>,
+    /// How long what is over is kept.
+    pub keep: Keep,
 }
 
 /// Why a look did not end with an answer. All of these are passing: the task is tried again.
@@ -194,11 +199,8 @@ impl Worker {
             TaskKind::Job => job::look(self, lease).await,
             TaskKind::Queue => queue::look(self, lease).await,
             TaskKind::Place => place::look(self, lease).await,
-            TaskKind::Check | TaskKind::Upkeep => {
-                let mut tx = self.db.begin().await?;
-                tasks::finish(&mut tx, lease, &Finish::Done, self.clock.now()).await?;
-                Ok(tx.commit().await.map_err(DbError::from)?)
-            }
+            TaskKind::Upkeep => upkeep::look(self, lease).await,
+            TaskKind::Check => check::look(self, lease).await,
         }
     }
 
@@ -236,9 +238,21 @@ impl Worker {
         }
     }
 
+    /// The installation's one task of upkeep, which from then on repeats itself.
+    pub async fn ask_for_upkeep(&self) -> Result<(), DbError> {
+        let installation = crate::db::installation::read(&self.db).await?;
+        let mut tx = self.db.begin().await?;
+        tasks::poke(&mut tx, TaskKind::Upkeep, installation.id, None, self.clock.now()).await?;
+        Ok(tx.commit().await?)
+    }
+
     async fn tell_that_we_live(self: Arc<Self>, stop: CancellationToken) {
+        let mut asked_for_upkeep = false;
         loop {
             let now = self.clock.now();
+            if !asked_for_upkeep {
+                asked_for_upkeep = self.ask_for_upkeep().await.is_ok();
+            }
             if let Err(error) = workers::beat(&self.db, self.id, &self.machine_id, now).await {
                 tracing::debug!(%error, "no heartbeat");
             }

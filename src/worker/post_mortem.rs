@@ -20,6 +20,7 @@ use crate::db::{
     jobs,
     logs::JobKey,
     notify, queue,
+    tasks::{self, Lease},
 };
 use crate::logs::{
     merge::Begin,
@@ -27,7 +28,16 @@ use crate::logs::{
     stream::From,
 };
 
-pub async fn freeze(worker: &Worker, holding: &Holding, id: JobId, number: i32) -> Result<(), WorkError> {
+/// By what right it is written.
+#[derive(Clone, Copy)]
+pub enum Right<'a> {
+    /// The cluster is held.
+    Holding(&'a Holding),
+    /// The job is looked at; its cluster has nobody any more.
+    Lease(&'a Lease),
+}
+
+pub async fn freeze(worker: &Worker, right: Right<'_>, id: JobId, number: i32) -> Result<(), WorkError> {
     let record = jobs::load(&worker.db, id).await?;
     let Some(attempt) = attempts::numbered(&worker.db, id, Some(number)).await? else {
         return Ok(());
@@ -95,7 +105,10 @@ pub async fn freeze(worker: &Worker, holding: &Holding, id: JobId, number: i32) 
         .and_then(|first| serde_json::to_value(first).ok());
     let now = worker.clock.now();
     let mut tx = worker.db.begin().await?;
-    holdings::check(&mut tx, holding, now).await?;
+    match right {
+        Right::Holding(holding) => holdings::check(&mut tx, holding, now).await?,
+        Right::Lease(lease) => tasks::check(&mut tx, lease, now).await?,
+    }
     attempts::freeze_post_mortem(&mut tx, id, attempt.id, &value, first, &document.summary, now).await?;
     tx.commit().await.map_err(DbError::from)?;
     Ok(notify::send(worker.db.pool(), notify::EVENTS, &id.0.to_string()).await?)

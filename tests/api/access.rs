@@ -206,6 +206,9 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
                 "wish=submit&from=&key=&document=apiVersion%3A+trainyard.dev%2Fv1%0Akind%3A+Job%0Aname%3A+page%0Ateam%3A+default%0Aroles%3A%0A++-+name%3A+worker%0A++++command%3A+%5Becho%5D%0A",
             )
         },
+        "POST /api/v1/installation/confirm-restore" => plain(),
+        "POST /restored/confirm" | "POST /clusters/{cluster}/look" => form(""),
+        "POST /api/v1/nodes/{node}/gone" => plain(),
         "POST /jobs/{job}/{verb}" => form("name=subject&etag=*&priority=0"),
         "POST /settings/tokens" => Case {
             stranger: Some(200),
@@ -364,6 +367,8 @@ impl Stage {
         people.insert(Who::Owner, world.person("Owner", &world.team, Some("owner")).await);
         let cluster = cluster(&world, "earth").await;
         let node = node(&world, &cluster, "machine").await;
+        // Only what nobody looks after can be said to be gone.
+        world.run("update nodes set stale_since = now()").await;
         Self {
             world,
             people,

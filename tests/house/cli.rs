@@ -5,6 +5,8 @@ use std::{
     process::{Command, Output},
 };
 
+use trainyard::keys::KeyFile;
+
 use crate::ground::Ground;
 
 fn trainyard(data: &Path, words: &[&str]) -> Command {
@@ -134,4 +136,36 @@ fn a_wrong_setting_is_named_with_its_value_and_the_way_out() {
         );
         assert!(!words.contains("hunter2"), "{words}");
     }
+}
+
+#[test]
+fn a_rotation_by_command_leaves_one_key_and_says_what_old_backups_need() {
+    let ground = Ground::new();
+    let file = ground.folder.join("keys");
+    let keys = KeyFile::open_or_create(&file, &mut rand::rng()).unwrap();
+    let before = keys.ring().ids().next().unwrap().to_string();
+    let migrated = trainyard(&ground.folder, &["migrate"]).output().unwrap();
+    assert!(migrated.status.success(), "{}", said(&migrated));
+    let rotated = trainyard(&ground.folder, &["keys", "rotate"]).output().unwrap();
+    assert!(rotated.status.success(), "{}", said(&rotated));
+    let told = said(&rotated);
+    assert!(
+        told.contains("Sealed 0 rows") && told.contains(&format!("Retired {before}")),
+        "{told}"
+    );
+    assert!(
+        told.contains("Backups made until now need the key file as it was"),
+        "{told}"
+    );
+    let ids: Vec<String> = keys.ring().ids().map(ToString::to_string).collect();
+    assert!(ids.len() == 1 && ids[0] != before, "{ids:?}");
+    let again = trainyard(&ground.folder, &["keys", "rotate", "--continue"])
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{}", said(&again));
+    assert_eq!(
+        keys.ring().ids().next().unwrap().to_string(),
+        ids[0],
+        "no further key was made"
+    );
 }

@@ -14,17 +14,23 @@ use nix::{
 use crate::ground::{Ground, alive, until};
 
 /// A running `trainyard up` on ports of its own.
-struct Up {
-    process: Child,
-    pages: SocketAddr,
+pub struct Up {
+    pub process: Child,
+    pub pages: SocketAddr,
     figures: SocketAddr,
 }
 
 impl Up {
-    fn start(ground: &mut Ground) -> Self {
+    pub fn start(ground: &mut Ground) -> Self {
         let (pages, figures) = (free(), free());
-        let process = Command::new(env!("CARGO_BIN_EXE_trainyard"))
-            .arg("up")
+        // With few open files at first, so that it is seen what it raises for itself and what it hands on.
+        let process = Command::new("sh")
+            .args([
+                "-c",
+                r#"ulimit -Sn 555; exec "$0" "$@""#,
+                env!("CARGO_BIN_EXE_trainyard"),
+                "up",
+            ])
             .arg("--data")
             .arg(&ground.folder)
             .args(["--listen", &pages.to_string(), "--metrics-listen", &figures.to_string()])
@@ -32,7 +38,7 @@ impl Up {
             // The person's own file is not the test's.
             .env("XDG_CONFIG_HOME", ground.folder.join("config"))
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(fs::File::create(ground.folder.join(format!("up-{}.out", pages.port()))).unwrap())
             .stderr(fs::File::create(ground.folder.join(format!("up-{}.log", pages.port()))).unwrap())
             .spawn()
             .unwrap();
@@ -44,7 +50,7 @@ impl Up {
         }
     }
 
-    async fn answers(&mut self, path: &str) {
+    pub async fn answers(&mut self, path: &str) {
         let url = format!("http://{}{path}", self.pages);
         until(&url, async || {
             assert!(self.process.try_wait().unwrap().is_none(), "`up` ended");
@@ -53,7 +59,7 @@ impl Up {
         .await;
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.process.id()).unwrap()), signal).unwrap();
     }
 }
@@ -132,4 +138,25 @@ async fn health_needs_no_database_and_readiness_asks_it() {
     let status = up.process.wait().unwrap();
     assert!(status.success(), "{status}");
     assert_eq!(server(&ground), None);
+}
+
+#[tokio::test]
+async fn an_up_that_fails_half_way_leaves_no_database_behind() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut ground = Ground::new();
+    // Seen only once the database runs.
+    let keys = ground.folder.join("keys");
+    fs::write(&keys, "0123456789abcdef AAAA\n").unwrap();
+    fs::set_permissions(&keys, PermissionsExt::from_mode(0o644)).unwrap();
+    let mut up = Up::start(&mut ground);
+    let ended = tokio::task::spawn_blocking(move || (up.process.wait().unwrap(), up.pages.port()));
+    let (status, port) = ended.await.unwrap();
+    assert_eq!(status.code(), Some(1));
+    let words = fs::read_to_string(ground.folder.join(format!("up-{port}.log"))).unwrap();
+    assert!(words.contains("chmod 600"), "{words}");
+    assert!(
+        ground.folder.join("postgres/data/PG_VERSION").exists(),
+        "it had a database"
+    );
+    assert_eq!(server(&ground), None, "and stopped it again");
 }

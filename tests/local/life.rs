@@ -291,3 +291,17 @@ async fn two_hundred_short_attempts_at_once_all_end_once_and_share_no_port() {
     world.assert_nothing_runs();
     assert_eq!(world.cgroups(), Vec::<std::path::PathBuf>::new());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_the_server_raised_for_itself_is_not_handed_on() {
+    let world = World::with(|options| options.open_files = Some(321));
+    let launch = script(1, "ulimit -Sn; ulimit -Hn");
+    world.runtime.start(&launch).await.expect("started");
+    world.ends(launch.attempt).await;
+    let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).expect("a limit");
+    let most = match most {
+        u64::MAX => "unlimited".to_owned(),
+        most => most.to_string(),
+    };
+    assert_eq!(world.stdout(launch.attempt, "worker-0").await, format!("321\n{most}\n"));
+}

@@ -471,7 +471,7 @@ async fn limits_of_size_take_the_oldest_attempts_whole_and_reading_says_so() {
     }
     let class = Retention::Standard;
     assert_eq!(keep::stored_bytes(&world.db, class).await.expect("a sum"), 300_000);
-    let gone = keep::hold_to_size(&world.db, class, 150_000, at(1000))
+    let gone = keep::hold_to_size(&world.db, class, 150_000, 10, at(1000))
         .await
         .expect("retention");
     assert_eq!(

@@ -38,6 +38,13 @@ pub fn at(millis: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_millis(1_764_504_000_000 + millis).expect("a time")
 }
 
+/// The id of a job that was submitted then.
+fn submitted(at: DateTime<Utc>) -> JobId {
+    let seconds = u64::try_from(at.timestamp()).expect("after 1970");
+    let moment = uuid::Timestamp::from_unix(uuid::NoContext, seconds, 0);
+    JobId(Uuid::new_v7(moment))
+}
+
 /// One stream of the runtime in memory.
 #[derive(Default)]
 pub struct Source {
@@ -205,7 +212,7 @@ impl World {
     pub async fn with_secrets(secrets: &[&str]) -> Self {
         let test = database().await;
         let db = test.db.clone();
-        let (cluster, team, user, job) = (Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7(), JobId(Uuid::now_v7()));
+        let (cluster, team, user, job) = (Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7(), submitted(at(0)));
         let statements: [(&str, Vec<Uuid>); 5] = [
             ("insert into installation (id, created_at) values ($1, '2026-01-01')", vec![Uuid::now_v7()]),
             ("insert into users (id, name, created_at) values ($1, 'u', '2026-01-01')", vec![user]),

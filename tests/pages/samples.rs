@@ -52,6 +52,7 @@ pub fn shell(title: &str, section: Section, crumbs: &[(&str, &str)]) -> Shell {
         viewer: Some(Viewer {
             name: "Maya Ortiz".into(),
             csrf: "0f3c".into(),
+            restored: None,
         }),
         here: "/".into(),
         ..Shell::default()

@@ -8,6 +8,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
 use trainyard::{
     clock::{Clock, FakeClock},
     runtimes::{OutputRef, OutputState, ReplicaUsage, Runtime, RuntimeError},
@@ -302,6 +303,10 @@ impl Runtime for Simulated {
 
     async fn attempts(&self) -> Result<Vec<AttemptId>, RuntimeError> {
         Ok(self.state().attempts.keys().copied().collect())
+    }
+
+    async fn look(&self) -> Result<Value, RuntimeError> {
+        Ok(json!({ "processes": self.running() }))
     }
 
     async fn usage(&self, attempt: AttemptId) -> Result<Vec<(ReplicaKey, ReplicaUsage)>, RuntimeError> {

@@ -18,7 +18,7 @@ use trainyard::{
     actions::bootstrap,
     cli::{Cli, Command},
     clock::{Clock, FakeClock},
-    config::Environment,
+    config::{Environment, Keep},
     db::{
         Db, attempts,
         clusters::{self, NodeSight},
@@ -35,7 +35,7 @@ use trainyard::{
         Worker,
         about::FromRecords,
         ingest::{Ingest, Settings},
-        post_mortem,
+        post_mortem::{self, Right},
     },
 };
 use trainyard_core::model::{ClusterId, WorkerId};
@@ -73,6 +73,15 @@ impl World {
     }
 
     pub async fn in_manner(manner: Manner) -> Self {
+        Self::made(manner, Keep::default()).await
+    }
+
+    /// With other bounds of what is kept.
+    pub async fn keeping(keep: Keep) -> Self {
+        Self::made(Manner::Plain, keep).await
+    }
+
+    async fn made(manner: Manner, keep: Keep) -> Self {
         let test = database().await;
         let db = test.db.clone();
         let folder = tempfile::tempdir().expect("a folder");
@@ -102,6 +111,7 @@ impl World {
             listener: Listener::start(&db, notify::ALL, stop.clone()),
             keys: Arc::new(move || ring.ring()),
             runtimes: BTreeMap::from([(cluster, as_runtime.clone())]),
+            keep,
         });
         let (seals, _seals) = tokio::sync::mpsc::channel(10_000);
         let about = Arc::new(FromRecords(worker.clone()));
@@ -170,7 +180,7 @@ impl World {
         if !self.attended {
             return;
         }
-        let holding = self.hold(now).await;
+        let holding = hold(&self.worker, self.cluster, now).await;
         workers::beat(&self.db, self.worker.id, MACHINE, now)
             .await
             .expect("a heartbeat");
@@ -188,7 +198,7 @@ impl World {
             .await
             .expect("an answer");
         for (job, number) in ended {
-            post_mortem::freeze(&self.worker, &holding, job, number)
+            post_mortem::freeze(&self.worker, Right::Holding(&holding), job, number)
                 .await
                 .expect("a post-mortem");
         }
@@ -204,6 +214,24 @@ impl World {
             tx.commit().await.expect("a commit");
         }
         self.worker.perform_due().await.expect("the work is done");
+    }
+
+    /// A long time passes in which nothing happens, and then a worker looks after the installation.
+    pub async fn later(&mut self, days: i64) {
+        self.clock
+            .advance(chrono::Duration::days(days).to_std().expect("not backwards"));
+        self.look_after().await;
+    }
+
+    /// A round of upkeep, with all that follows.
+    pub async fn look_after(&mut self) {
+        self.worker.ask_for_upkeep().await.expect("a task");
+        self.settle().await;
+    }
+
+    /// Further workers of the same installation, on the same machine.
+    pub fn colleagues(&self, many: usize) -> Vec<Arc<Worker>> {
+        (0..many).map(|_| Arc::new(self.like())).collect()
     }
 
     async fn poke_open(&self) {
@@ -231,48 +259,41 @@ impl World {
         tx.commit().await.expect("a commit");
     }
 
-    /// Holds the cluster and looks at its node, as the long-lived loops do.
-    async fn hold(&self, now: DateTime<Utc>) -> Holding {
-        let term = Duration::from_secs(15);
-        let holding = holdings::acquire(
-            &self.db,
-            holdings::CLUSTER,
-            self.cluster.0,
-            0,
-            self.worker.id,
-            term,
-            now,
-        )
-        .await
-        .expect("an answer")
-        .expect("nobody else holds it");
-        let capacity = json!({ "cpu_milli": 4000, "memory_bytes": 8u64 << 30, "gpus": 0 });
-        let sight = NodeSight {
-            name: "node",
-            identity: MACHINE,
-            ready: true,
-            reason: "looked_at",
-            message: "It is there",
-            labels: json!({}),
-            capacity: capacity.clone(),
-            allocatable: capacity,
-            facts: json!({}),
-            usage: json!({}),
-        };
-        let mut tx = self.db.begin().await.expect("a transaction");
-        let (_, appeared) = clusters::see_node(&mut tx, self.cluster, Uuid::now_v7(), &sight, now)
+    /// Another machine with a worker of its own.
+    pub async fn another_machine(&self, name: &str) -> Another {
+        let machine = format!("{name}-machine");
+        let cluster = clusters::ensure_local(&self.db, &machine, name, ClusterId(Uuid::now_v7()), self.now())
             .await
-            .expect("a node");
-        clusters::see_cluster(&mut tx, self.cluster, &json!({}), now)
-            .await
-            .expect("the cluster");
-        if appeared {
-            tasks::poke(&mut tx, TaskKind::Queue, self.cluster.0, None, now)
-                .await
-                .expect("a poke");
+            .expect("a cluster");
+        let runtime: Arc<dyn Runtime> = self.runtime.clone();
+        let worker = Arc::new(Worker {
+            machine_id: machine,
+            runtimes: BTreeMap::from([(cluster, runtime)]),
+            ..self.like()
+        });
+        let another = Another { worker, cluster };
+        self.work_on(&another).await;
+        another
+    }
+
+    /// A moment passes, and another machine's worker does what is due.
+    pub async fn work_on(&self, another: &Another) {
+        self.clock.advance(Duration::from_secs(1));
+        hold(&another.worker, another.cluster, self.now()).await;
+        another.worker.perform_due().await.expect("the work is done");
+    }
+
+    fn like(&self) -> Worker {
+        Worker {
+            db: self.db.clone(),
+            clock: self.clock.clone(),
+            id: WorkerId(Uuid::now_v7()),
+            machine_id: MACHINE.to_owned(),
+            listener: self.worker.listener.clone(),
+            keys: self.worker.keys.clone(),
+            runtimes: self.worker.runtimes.clone(),
+            keep: self.worker.keep.clone(),
         }
-        tx.commit().await.expect("a commit");
-        holding
     }
 
     pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (StatusCode, String) {
@@ -351,6 +372,48 @@ impl World {
         let page = self.get(&format!("/api/v1/jobs/{job}/events?limit=200")).await;
         page["items"].as_array().expect("items").clone()
     }
+}
+
+/// Holds the cluster and looks at its node, as the long-lived loops do.
+async fn hold(worker: &Worker, cluster: ClusterId, now: DateTime<Utc>) -> Holding {
+    let term = Duration::from_secs(15);
+    let holding = holdings::acquire(&worker.db, holdings::CLUSTER, cluster.0, 0, worker.id, term, now)
+        .await
+        .expect("an answer")
+        .expect("nobody else holds it");
+    let capacity = json!({ "cpu_milli": 4000, "memory_bytes": 8u64 << 30, "gpus": 0 });
+    let sight = NodeSight {
+        name: "node",
+        identity: &worker.machine_id,
+        ready: true,
+        reason: "looked_at",
+        message: "It is there",
+        labels: json!({}),
+        capacity: capacity.clone(),
+        allocatable: capacity,
+        facts: json!({}),
+        usage: json!({}),
+    };
+    let mut tx = worker.db.begin().await.expect("a transaction");
+    let (_, appeared) = clusters::see_node(&mut tx, cluster, Uuid::now_v7(), &sight, now)
+        .await
+        .expect("a node");
+    clusters::see_cluster(&mut tx, cluster, &json!({}), now)
+        .await
+        .expect("the cluster");
+    if appeared {
+        tasks::poke(&mut tx, TaskKind::Queue, cluster.0, None, now)
+            .await
+            .expect("a poke");
+    }
+    tx.commit().await.expect("a commit");
+    holding
+}
+
+/// A further machine of the installation, which is a cluster.
+pub struct Another {
+    pub worker: Arc<Worker>,
+    pub cluster: ClusterId,
 }
 
 impl Drop for World {

@@ -163,8 +163,10 @@ fn ended(facts: &StateFacts<'_>) -> String {
     if let Some((number @ 2.., _)) = facts.attempt {
         sentence.push_str(&format!(", at attempt {number}"));
     }
-    // How a job ended well needs no telling.
-    match facts.end.filter(|_| facts.phase != Phase::Succeeded) {
+    // How a job ended well needs no telling, nor that a cancelled one was cancelled.
+    let told = words::sentence(facts.phase.as_str());
+    let end = facts.end.filter(|end| end.trim_end_matches('.') != told);
+    match end.filter(|_| facts.phase != Phase::Succeeded) {
         Some(end) => format!("{sentence}: {end}"),
         None => sentence,
     }
@@ -300,6 +302,12 @@ mod tests {
             state_sentence(&failed, at(900)),
             "Failed after 12 min, at attempt 2: Rank 3 (worker-3) failed first: exit code 1."
         );
+        let cancelled = StateFacts {
+            end: Some("Cancelled."),
+            ran_for: Some(Duration::seconds(15)),
+            ..facts(Phase::Cancelled)
+        };
+        assert_eq!(state_sentence(&cancelled, at(20)), "Cancelled after 15 s");
         let done = StateFacts {
             end: Some("All."),
             ran_for: Some(Duration::seconds(8_040)),

@@ -86,7 +86,7 @@ const EXCEPTION: Known = Known {
     evidence: Cause,
     pattern: "",
     meaning: "The program raised an exception that nothing caught.",
-    next: "Read the traceback in this rank's log; the lines above this one name the file and line.",
+    next: "Read the traceback in this rank's log; the lines above its last one name the file and line.",
 };
 
 /// A kind of line, what it says, and what can be done.

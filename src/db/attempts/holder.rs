@@ -52,6 +52,18 @@ pub async fn open_among(db: &Db, ids: &[AttemptId]) -> Result<Vec<AttemptId>, Db
     Ok(rows.into_iter().map(AttemptId).collect())
 }
 
+/// Of these attempts, which the records know at all.
+pub async fn recorded_among(db: &Db, ids: &[AttemptId]) -> Result<Vec<AttemptId>, DbError> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = sqlx::query_scalar!(
+        r#"/* attempts::recorded_among */ select id from attempts where id = any($1)"#,
+        &ids
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(rows.into_iter().map(AttemptId).collect())
+}
+
 /// The open attempts of a cluster with their jobs.
 pub async fn open_on(db: &Db, cluster: ClusterId) -> Result<Vec<(AttemptId, JobId)>, DbError> {
     let rows = sqlx::query!(

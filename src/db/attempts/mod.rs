@@ -16,7 +16,7 @@ use trainyard_core::{
         AttemptId, AttemptPhase, ClusterId, IncarnationId, JobId, NodeId, Outcome, ReplicaKey, ReplicaPhase,
         RestartOwner,
     },
-    plan::attempt::FirstFailure,
+    plan::{attempt::FirstFailure, words},
 };
 use uuid::Uuid;
 
@@ -60,6 +60,8 @@ pub struct ReplicaRecord {
     pub rank: u32,
     pub phase: ReplicaPhase,
     pub node: Option<NodeId>,
+    /// Its node is gone: who said so, in words.
+    pub gone: Option<String>,
     pub gpus: Vec<u32>,
     pub incarnation: IncarnationId,
     pub reason: String,
@@ -73,6 +75,13 @@ pub struct ReplicaRecord {
     pub last_output_at: Option<DateTime<Utc>>,
     pub step: Option<i64>,
     pub step_at: Option<DateTime<Utc>>,
+}
+
+impl AttemptRecord {
+    /// Every machine that it had is gone: nobody will ever see more of it.
+    pub fn is_out_of_reach(&self) -> bool {
+        !self.replicas.is_empty() && self.replicas.iter().all(|replica| replica.gone.is_some())
+    }
 }
 
 /// The newest attempt of a job with its replicas in rank order.
@@ -134,8 +143,8 @@ pub async fn replicas(db: &Db, attempt: AttemptId) -> Result<Vec<ReplicaRecord>,
         r#"/* attempts::replicas */
         select r.role, r.index, r.rank, r.phase, r.node_id, r.gpu_indices, r.reason, r.message, r.exit_code,
             r.exit_signal, r.oom, r.exit_unknown, r.started_at, r.ended_at, r.last_output_at, r.step, r.step_at,
-            i.id as incarnation
-        from replicas r
+            i.id as incarnation, case when n.gone_at is not null then n.message end as gone
+        from replicas r left join nodes n on n.id = r.node_id
         join lateral (
             select id from incarnations
             where attempt_id = r.attempt_id and role = r.role and index = r.index
@@ -156,6 +165,7 @@ pub async fn replicas(db: &Db, attempt: AttemptId) -> Result<Vec<ReplicaRecord>,
                 rank: row.rank as u32,
                 phase: word("replicas", attempt, &row.phase)?,
                 node: row.node_id.map(NodeId),
+                gone: row.gone,
                 gpus: row.gpu_indices.into_iter().map(|gpu| gpu as u32).collect(),
                 incarnation: row.incarnation.into(),
                 reason: row.reason,
@@ -268,7 +278,10 @@ pub async fn create(tx: &mut PgConnection, new: &NewAttempt, now: DateTime<Utc>)
         NewEvent {
             kind: "attempt.admitted",
             actor: None,
-            message: &format!("Attempt {number} was admitted with {} replicas", new.replicas.len()),
+            message: &format!(
+                "Attempt {number} was admitted with {}",
+                words::counted(new.replicas.len() as u64, "replica")
+            ),
             data: json!({ "attempt": number, "cluster": new.cluster, "replicas": new.replicas.len() }),
         },
         now,

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use trainyard_core::model::{AttemptId, ClusterId, JobId, Retention, StreamId};
 
 use super::{ChunkRow, JobKey, OUTPUT_PLACE, RawChunk, time, write::insert_chunks};
-use crate::db::{Db, DbError, word};
+use crate::db::{Db, DbError, partitions, word};
 
 /// How one row lies in its stream, without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,11 @@ pub async fn stored_bytes(db: &Db, class: Retention) -> Result<u64, DbError> {
     Ok(sum as u64)
 }
 
-/// The oldest attempts of a class whose logs may go, oldest first. With `ended_before`, only those.
+/// Attempts of a class that ended before a time and whose logs may go, those of the oldest jobs first.
+///
+/// A job's id is the time of its submission, and no attempt ends before that: so only jobs that were submitted before
+/// `ended_before` are looked at, in the order of the index, and never the whole archive. The day's grace is for clocks
+/// that disagree.
 pub async fn removable(
     db: &Db,
     class: Retention,
@@ -175,12 +179,14 @@ pub async fn removable(
         r#"/* logs::removable */
         select s.attempt_id, s.job_id, sum(s.stored_bytes)::bigint as "stored!", a.ended_at as "ended_at!"
         from log_streams s join attempts a on a.id = s.attempt_id
-        where s.class = $1 and s.removed_at is null and a.output_stored_at is not null and a.ended_at < $2
-        group by s.attempt_id, s.job_id, a.ended_at
-        order by a.ended_at, s.attempt_id limit $3"#,
+        where s.class = $1 and s.removed_at is null and s.job_id < $4
+            and a.output_stored_at is not null and a.ended_at < $2
+        group by s.job_id, s.attempt_id, a.ended_at
+        order by s.job_id, s.attempt_id limit $3"#,
         class.as_str(),
         ended_before,
-        limit
+        limit,
+        partitions::first_id(ended_before + chrono::Duration::days(1))
     )
     .fetch_all(&db.pool)
     .await?;
@@ -222,28 +228,27 @@ pub async fn remove(db: &Db, attempt: &Removable, now: DateTime<Utc>) -> Result<
     Ok(())
 }
 
-/// Removes the oldest attempts of a class until its logs take at most `limit`. Answers what went.
+/// Removes the oldest attempts of a class until its logs take at most `limit` bytes, and at most `most` of them.
+/// Answers what went.
 pub async fn hold_to_size(
     db: &Db,
     class: Retention,
     limit: u64,
+    most: i64,
     now: DateTime<Utc>,
 ) -> Result<Vec<Removable>, DbError> {
     let mut total = stored_bytes(db, class).await?;
+    if total <= limit {
+        return Ok(Vec::new());
+    }
     let mut removed = Vec::new();
-    while total > limit {
-        let some = removable(db, class, now, 100).await?;
-        if some.is_empty() {
+    for attempt in removable(db, class, now, most).await? {
+        if total <= limit {
             break;
         }
-        for attempt in some {
-            if total <= limit {
-                break;
-            }
-            remove(db, &attempt, now).await?;
-            total = total.saturating_sub(attempt.stored_bytes);
-            removed.push(attempt);
-        }
+        remove(db, &attempt, now).await?;
+        total = total.saturating_sub(attempt.stored_bytes);
+        removed.push(attempt);
     }
     Ok(removed)
 }

@@ -18,12 +18,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::Utc;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use trainyard_core::model::{AttemptId, JobId, Launch, Observed, ReplicaKey};
 
 use super::{OutputRef, OutputState, ReplicaUsage, Runtime, RuntimeError};
-use crate::shim::{
-    cgroup::{self, Controller, Found},
-    folder::{Account, Folder},
+use crate::{
+    machine::Machine,
+    shim::{
+        cgroup::{self, Controller, Found},
+        folder::{Account, Folder},
+    },
 };
 
 mod account;
@@ -52,6 +56,8 @@ pub struct LocalOptions {
     pub output_bound: u64,
     /// PATH for replicas where they run as ourselves. As root it is ignored, and a fixed one is set.
     pub path: Option<String>,
+    /// How many files a replica may have open, where we have raised that for ourselves.
+    pub open_files: Option<u64>,
 }
 
 impl LocalOptions {
@@ -61,6 +67,7 @@ impl LocalOptions {
             program: "/proc/self/exe".into(),
             output_bound: OUTPUT_BOUND,
             path: None,
+            open_files: None,
         }
     }
 }
@@ -87,6 +94,7 @@ pub(crate) struct Inner {
     program: PathBuf,
     output_bound: u64,
     path: Option<String>,
+    open_files: Option<u64>,
     account: Option<Account>,
     cgroups: Found,
     watcher: watch::Watcher,
@@ -114,6 +122,7 @@ impl LocalRuntime {
             program: options.program,
             output_bound: options.output_bound,
             path: options.path,
+            open_files: options.open_files,
             account,
             cgroups: cgroup::find(),
             watcher: watch::Watcher::new(),
@@ -263,6 +272,17 @@ impl Runtime for LocalRuntime {
     async fn usage(&self, attempt: AttemptId) -> Result<Vec<(ReplicaKey, ReplicaUsage)>, RuntimeError> {
         self.blocking(move |inner| usage::usage(inner, attempt).map_err(retry("the attempt's folder")))
             .await
+    }
+
+    async fn look(&self) -> Result<Value, RuntimeError> {
+        let facts = self.facts();
+        self.blocking(move |_| {
+            let machine = Machine::open().map_err(|error| RuntimeError::Retry(format!("this machine: {error}")));
+            let mut machine = machine?;
+            let now = machine.sample();
+            Ok(json!({ "machine": machine.facts(), "now": now, "trust_and_limits": facts }))
+        })
+        .await
     }
 
     async fn changed(&self) -> Vec<AttemptId> {

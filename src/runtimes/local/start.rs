@@ -99,7 +99,7 @@ pub fn prepare(inner: &Inner, launch: &Launch) -> Result<Vec<Prepared>, RuntimeE
             continue;
         };
         let volumes = volumes(inner, launch, role)?;
-        let limits = limits(document, role);
+        let limits = limits(inner, document, role);
         if folder.spec().map_err(retry("spec.json"))?.is_none() {
             fill(inner, launch, role, replica, &folder, &volumes, limits)?;
         }
@@ -262,7 +262,7 @@ fn write_record(inner: &Inner, launch: &Launch, attempt: &AttemptFolder) -> Resu
 }
 
 /// What one process may use; the launcher of an MPI job with all its slots.
-fn limits(document: &JobDocument, role: &Role) -> Limits {
+fn limits(inner: &Inner, document: &JobDocument, role: &Role) -> Limits {
     let slots = document
         .roles
         .iter()
@@ -281,6 +281,7 @@ fn limits(document: &JobDocument, role: &Role) -> Limits {
         // One part without a limit leaves the whole without one.
         memory_bytes: memory.sum(),
         processes: MOST_PROCESSES,
+        open_files: inner.open_files,
     }
 }
 

@@ -26,16 +26,20 @@ pub struct InstallationView {
     responses((status = 200, body = InstallationView))
 )]
 pub async fn get_installation(State(state): State<WebState>, _: Asker) -> Result<Json<InstallationView>, Error> {
+    Ok(Json(view(&state).await?))
+}
+
+pub(super) async fn view(state: &WebState) -> Result<InstallationView, Error> {
     let row = match installation::read(&state.db).await {
         Err(DbError::NotFound) => {
             return Err(Error::new(Code::NotStarted, "No first start happened yet").retry_after(5));
         }
         other => other?,
     };
-    Ok(Json(InstallationView {
+    Ok(InstallationView {
         id: row.id.to_string(),
         version: env!("CARGO_PKG_VERSION"),
         created_at: row.created_at,
         restored_at: row.restored_at,
-    }))
+    })
 }

@@ -13,6 +13,7 @@ pub mod audit;
 pub mod checks;
 pub mod clusters;
 pub mod code;
+pub mod confirm_restore;
 pub mod docs;
 pub mod document;
 pub mod feed;
@@ -47,6 +48,7 @@ pub fn register(routes: Routes) -> Routes {
         .page(Public, Load::None, Method::GET, "/docs/{*file}", docs::file)
         .api(SignedIn, routes!(me::get_me))
         .api(SignedIn, routes!(installation::get_installation))
+        .api(Admin, routes!(confirm_restore::confirm_restore))
         .api(SignedIn, routes!(feed::get_feed));
 
     let routes = routes
@@ -98,6 +100,7 @@ pub fn register(routes: Routes) -> Routes {
         .api(Team(Viewer), routes!(nodes::events::list_node_events))
         .api(Team(Viewer), routes!(nodes::metrics::get_node_metrics))
         .api(Team(Viewer), routes!(nodes::replicas::list_node_replicas))
+        .api(Admin, routes!(nodes::gone::declare_gone))
         .api(Team(Member), routes!(checks::ask::ask_check))
         .api(SignedIn, routes!(checks::get::get_check));
 

@@ -12,14 +12,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::model::TokenId;
 
-use crate::{
-    clock::Clock,
-    db::{
-        Db,
-        access::{self, Caller},
-        listen::{Listener, Wake},
-        notify, sessions,
-    },
+use crate::db::{
+    Db,
+    access::{self, Caller},
+    listen::{Listener, Wake},
+    notify,
 };
 
 /// What a lost notification costs at most.
@@ -28,8 +25,6 @@ const LIFE: Duration = Duration::from_secs(5);
 const KEPT: usize = 10_000;
 /// How often last uses are written down.
 const WRITE: Duration = Duration::from_secs(20);
-/// How often expired sessions and links are removed.
-const SWEEP: u32 = 180;
 
 #[derive(Clone, Default)]
 pub struct AccessCache {
@@ -117,10 +112,9 @@ impl AccessCache {
 }
 
 /// Keeps the cache honest until told to stop, and then writes the last uses.
-pub async fn keep(cache: AccessCache, db: Db, clock: Arc<dyn Clock>, listener: Listener, stop: CancellationToken) {
+pub async fn keep(cache: AccessCache, db: Db, listener: Listener, stop: CancellationToken) {
     let mut wakes = listener.subscribe();
     let mut write = tokio::time::interval(WRITE);
-    let mut turns = 0;
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -134,10 +128,6 @@ pub async fn keep(cache: AccessCache, db: Db, clock: Arc<dyn Clock>, listener: L
             },
             _ = write.tick() => {
                 cache.write_uses(&db).await;
-                if turns % SWEEP == 0 && let Err(error) = sessions::sweep(&db, clock.now()).await {
-                    tracing::debug!(%error, "expired sessions could not be removed");
-                }
-                turns += 1;
             }
         }
     }
@@ -165,6 +155,7 @@ mod tests {
             },
             team_names: BTreeMap::new(),
             via: Via::Job(JobId(Uuid::nil())),
+            restored_at: None,
         }
     }
 

@@ -1,7 +1,10 @@
 //! One cluster: what it can do, what it enforces, whom it trusts, and its queue.
 
 use askama::Template;
-use axum::{extract::State, response::Html};
+use axum::{
+    extract::State,
+    response::{Html, Redirect},
+};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use trainyard_core::{
@@ -17,6 +20,7 @@ use super::{
 use crate::{
     db::{
         Db, DbError, Scope,
+        checks::{self, Check},
         clusters_read::{self, Cluster},
         conditions,
         events::Subject,
@@ -140,6 +144,9 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
         Some(at) => Fact::when("Looked at", told::when(at, now)),
         None => Fact::new("Looked at", "never"),
     });
+    if let Some(check) = checks::newest(db, id).await? {
+        facts.push(Fact::new("Asked", asked(&check, now)));
+    }
     facts.push(Fact::new("Id", id.to_string()));
     Ok(ClusterPage {
         shell: Shell {
@@ -202,6 +209,46 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
             .collect(),
         events: events.into_iter().map(|row| told::event(row, now)).collect(),
     })
+}
+
+/// `POST /clusters/{cluster}/look`: has its worker look at it now.
+pub async fn look(
+    State(state): State<WebState>,
+    asker: Asker,
+    PathOf(id): PathOf<ClusterId>,
+) -> Result<Redirect, Error> {
+    let nothing = Value::Object(Default::default());
+    state
+        .actions
+        .ask_check(asker.ask(), "cluster.look", id, &nothing)
+        .await?;
+    Ok(Redirect::to(&format!("/clusters/{id}")))
+}
+
+/// What came of the last question to the cluster.
+fn asked(check: &Check, now: DateTime<Utc>) -> String {
+    let asked = words::relative(check.created_at, now);
+    let answer = check.answer.as_ref().unwrap_or(&Value::Null);
+    match (check.phase.as_str(), check.answered_at) {
+        ("answered", Some(at)) => {
+            let attempts = &answer["attempts"];
+            let count = |name: &str| attempts[name].as_u64().unwrap_or(0);
+            let unrecorded = attempts["unrecorded"].as_array().map_or(0, Vec::len) as u64;
+            let mut found = format!("{} alive", words::counted(count("live"), "attempt"));
+            if unrecorded > 0 {
+                found += &format!(", {} that no record knows", words::count(unrecorded));
+            }
+            if count("not_started") > 0 {
+                found += &format!(", {} not there", words::count(count("not_started")));
+            }
+            format!("answered {}: {found}", words::relative(at, now))
+        }
+        ("failed", Some(at)) => {
+            let why = answer["message"].as_str().unwrap_or("no reason is known");
+            format!("no answer {}: {why}", words::relative(at, now))
+        }
+        _ => format!("asked {asked}, and not answered yet"),
+    }
 }
 
 /// What the worker found about who is kept apart from whom.

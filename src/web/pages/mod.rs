@@ -17,6 +17,7 @@ pub mod new_job;
 pub mod node;
 pub mod nodes;
 pub mod numbers;
+pub mod restored;
 pub mod search;
 pub mod settings;
 pub mod sign_in;
@@ -33,11 +34,11 @@ use trainyard_core::model::TeamRole;
 
 use super::{Access, Code, Error, Load, Routes, auth, extract::Asker, params};
 use crate::{actions::FieldFault, db::DbError};
-use view::Viewer;
+use view::{Restored, Viewer};
 
 /// Every page, with who may use it.
 pub fn register(routes: Routes) -> Routes {
-    use Access::{Public, SignedIn, Team};
+    use Access::{Admin, Public, SignedIn, Team};
     use Load::{Bounded, None};
     use TeamRole::{Member, Viewer};
 
@@ -80,7 +81,9 @@ pub fn register(routes: Routes) -> Routes {
         .page(Team(Viewer), Bounded, GET, "/clusters", clusters::page)
         .page(Team(Viewer), Bounded, GET, "/clusters/{cluster}", cluster::page)
         .page(Team(Viewer), Bounded, GET, "/clusters/{cluster}/live", live::cluster)
+        .page(Team(Member), Bounded, POST, "/clusters/{cluster}/look", cluster::look)
         .page(SignedIn, Bounded, GET, "/search", search::page)
+        .page(Admin, Bounded, POST, "/restored/confirm", restored::confirm)
         .page(SignedIn, Bounded, GET, "/settings", settings::page)
         .page(SignedIn, Bounded, POST, "/settings/tokens", settings::make)
         .page(
@@ -97,6 +100,10 @@ pub(crate) fn viewer(asker: &Asker) -> Option<Viewer> {
     Some(Viewer {
         name: asker.caller.actor.name.clone(),
         csrf: auth::csrf_of(&asker.caller).unwrap_or_default(),
+        restored: asker.caller.restored_at.map(|at| Restored {
+            at: trainyard_core::plan::words::exact(at),
+            may_confirm: asker.caller.actor.admin,
+        }),
     })
 }
 

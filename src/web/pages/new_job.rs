@@ -293,10 +293,8 @@ fn fault_view(fault: FieldFault, document: &str) -> FaultView {
         line,
         column,
         path: fault.path,
-        message: format!("{}.", words::sentence(&fault.message).trim_end_matches('.')),
-        hint: fault
-            .hint
-            .map(|hint| format!("{}.", words::sentence(&hint).trim_end_matches('.'))),
+        message: told::full(&fault.message),
+        hint: fault.hint.map(|hint| told::full(&hint)),
     }
 }
 

@@ -60,7 +60,7 @@ pub struct NodeRow {
 pub struct NodesQuery {
     /// `table` or `grid`; left out, many nodes are a grid and few a table.
     view: Option<String>,
-    /// `not-ready`, `warning`, `stale`.
+    /// `not-ready`, `critical`, `stale`, `warning`, `ready`.
     state: Option<String>,
     /// A cluster's id or name.
     cluster: Option<String>,
@@ -77,19 +77,27 @@ const MANY: usize = 50;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     NotReady,
+    Critical,
     Stale,
     Warning,
     Ready,
 }
 
 impl Health {
-    const ALL: [Health; 4] = [Health::NotReady, Health::Stale, Health::Warning, Health::Ready];
+    const ALL: [Health; 5] = [
+        Health::NotReady,
+        Health::Critical,
+        Health::Stale,
+        Health::Warning,
+        Health::Ready,
+    ];
 
-    fn of(phase: &str, stale: bool, troubles: i64) -> Self {
-        match (phase, stale, troubles) {
-            (_, true, _) => Health::Stale,
-            ("ready", _, 0) => Health::Ready,
-            ("ready", ..) => Health::Warning,
+    fn of(phase: &str, stale: bool, troubles: i64, critical: i64) -> Self {
+        match (phase, stale, troubles, critical) {
+            (_, true, ..) => Health::Stale,
+            ("ready", _, 0, _) => Health::Ready,
+            ("ready", _, _, 0) => Health::Warning,
+            ("ready", ..) => Health::Critical,
             _ => Health::NotReady,
         }
     }
@@ -97,6 +105,7 @@ impl Health {
     fn tone(self) -> Tone {
         match self {
             Health::NotReady => Tone::Failed,
+            Health::Critical => Tone::Critical,
             Health::Stale => Tone::Stale,
             Health::Warning => Tone::Warning,
             Health::Ready => Tone::Succeeded,
@@ -107,6 +116,7 @@ impl Health {
     fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Health::NotReady => ("not-ready", "Not ready", "not ready"),
+            Health::Critical => ("critical", "Critical", "ready, but critical"),
             Health::Stale => ("stale", "Not seen lately", "not seen lately"),
             Health::Warning => ("warning", "With a warning", "ready, with a warning"),
             Health::Ready => ("ready", "Ready", "ready"),
@@ -115,7 +125,7 @@ impl Health {
 }
 
 fn health(cell: &Cell) -> Health {
-    Health::of(&cell.phase, cell.stale_since.is_some(), cell.troubles)
+    Health::of(&cell.phase, cell.stale_since.is_some(), cell.troubles, cell.critical)
 }
 
 /// `GET /nodes`.
@@ -191,7 +201,7 @@ async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) ->
     } else {
         table(db, query, &shown, now).await?
     };
-    let bad = count(Health::NotReady);
+    let (bad, critical) = (count(Health::NotReady), count(Health::Critical));
     let choices = std::iter::once(Choice {
         label: "All".into(),
         href: address(&[("state", None)]),
@@ -207,17 +217,13 @@ async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) ->
     .collect();
     Ok(NodesPage {
         shell: Shell {
-            title: if bad > 0 {
-                format!("{} not ready · Nodes", words::count(bad as i64))
-            } else {
-                "Nodes".into()
-            },
+            title: title(bad, critical),
             section: Section::Nodes,
             here: address(&[]),
             wide: as_grid,
             ..Shell::default()
         },
-        summary: summary(cells.len(), bad, count(Health::Stale), count(Health::Warning)),
+        summary: summary(cells.len(), bad, critical, count(Health::Stale), count(Health::Warning)),
         choices,
         grid: (as_grid && !shown.is_empty()).then(|| grid(&shown, address(&[("view", Some("table"))]))),
         grid_href: address(&[("view", Some("grid"))]),
@@ -229,12 +235,25 @@ async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) ->
     })
 }
 
-fn summary(all: usize, not_ready: usize, stale: usize, warning: usize) -> String {
+fn title(not_ready: usize, critical: usize) -> String {
+    let known = [(not_ready, "not ready"), (critical, "critical")];
+    let parts: Vec<String> = known
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, word)| format!("{} {word}", words::count(number as i64)))
+        .collect();
+    match parts.is_empty() {
+        true => "Nodes".into(),
+        false => format!("{} · Nodes", parts.join(", ")),
+    }
+}
+
+fn summary(all: usize, not_ready: usize, critical: usize, stale: usize, warning: usize) -> String {
     let count = |number: usize| words::count(number as i64);
     if all == 0 {
         return "No node is known yet.".into();
     }
-    if not_ready + stale + warning == 0 {
+    if not_ready + critical + stale + warning == 0 {
         return match all {
             1 => "The one node is ready.".into(),
             all => format!("All {} nodes are ready.", count(all)),
@@ -245,6 +264,9 @@ fn summary(all: usize, not_ready: usize, stale: usize, warning: usize) -> String
         count(not_ready),
         words::counted(all as u64, "node")
     )];
+    if critical > 0 {
+        parts.push(format!("{} ready, but critical", count(critical)));
+    }
     if stale > 0 {
         parts.push(format!("{} not seen lately", count(stale)));
     }
@@ -342,27 +364,30 @@ async fn table(
     let after = page.last().filter(|_| more).map(|cell| tail(cell.id));
     let ids: Vec<NodeId> = page.iter().map(|cell| cell.id).collect();
     let replicas = page_reads::replicas_on(db, &ids).await?;
+    let worst = page_reads::worst_on(db, &ids).await?;
     Ok((
         page.into_iter()
-            .map(|cell| row(cell, replicas.get(&cell.id).copied().unwrap_or(0), now))
+            .map(|cell| {
+                let worst = worst.get(&cell.id).map(String::as_str);
+                row(cell, worst, replicas.get(&cell.id).copied().unwrap_or(0), now)
+            })
             .collect(),
         after,
     ))
 }
 
-fn row(cell: &Cell, replicas: i64, now: DateTime<Utc>) -> NodeRow {
+fn row(cell: &Cell, worst: Option<&str>, replicas: i64, now: DateTime<Utc>) -> NodeRow {
     let health = health(cell);
     let pool = cell.pool.as_ref().map(|pool| format!(", {pool}")).unwrap_or_default();
     NodeRow {
         id: cell.id.to_string(),
         tone: health.tone(),
-        sentence: told_health(
-            health,
-            &cell.message,
-            cell.troubles,
-            cell.stale_since.unwrap_or(cell.observed_at),
-            now,
-        ),
+        sentence: match (told_health(health, cell.into(), now), worst) {
+            (sentence, Some(worst)) if matches!(health, Health::Critical | Health::Warning) => {
+                format!("{sentence}: {worst}")
+            }
+            (sentence, _) => sentence,
+        },
         name: cell.name.clone(),
         place: format!("{}{pool}", cell.cluster),
         cpu: cores(cell.cpu_milli),
@@ -378,22 +403,59 @@ pub(super) fn state_of(node: &Node, now: DateTime<Utc>) -> (Tone, String) {
     if let Some(at) = node.gone_at {
         return (Tone::Cancelled, format!("Gone, {}", words::relative(at, now)));
     }
-    let health = Health::of(&node.phase, node.stale_since.is_some(), node.troubles);
-    let since = node.stale_since.unwrap_or(node.observed_at);
-    (
-        health.tone(),
-        told_health(health, &node.message, node.troubles, since, now),
-    )
+    let health = Health::of(&node.phase, node.stale_since.is_some(), node.troubles, node.critical);
+    (health.tone(), told_health(health, node.into(), now))
 }
 
-fn told_health(health: Health, message: &str, troubles: i64, seen: DateTime<Utc>, now: DateTime<Utc>) -> String {
+/// What a node's state in words is made from.
+struct Told<'a> {
+    message: &'a str,
+    troubles: i64,
+    critical: i64,
+    seen: DateTime<Utc>,
+}
+
+impl<'a> From<&'a Cell> for Told<'a> {
+    fn from(cell: &'a Cell) -> Self {
+        Told {
+            message: &cell.message,
+            troubles: cell.troubles,
+            critical: cell.critical,
+            seen: cell.stale_since.unwrap_or(cell.observed_at),
+        }
+    }
+}
+
+impl<'a> From<&'a Node> for Told<'a> {
+    fn from(node: &'a Node) -> Self {
+        Told {
+            message: &node.message,
+            troubles: node.troubles,
+            critical: node.critical,
+            seen: node.stale_since.unwrap_or(node.observed_at),
+        }
+    }
+}
+
+fn told_health(health: Health, told: Told<'_>, now: DateTime<Utc>) -> String {
     match health {
         Health::Stale => format!(
             "Not seen for {}: no worker looks at its cluster",
-            words::duration(now - seen)
+            words::duration(now - told.seen)
         ),
-        Health::NotReady => format!("Not ready: {message}"),
-        Health::Warning => format!("Ready, with {}", words::counted(troubles.unsigned_abs(), "warning")),
+        Health::NotReady => format!("Not ready: {}", told.message),
+        Health::Critical => match told.troubles - told.critical {
+            0 => format!("Ready, but {} critical", words::count(told.critical)),
+            rest => format!(
+                "Ready, but {} critical, with {}",
+                words::count(told.critical),
+                words::counted(rest.unsigned_abs(), "warning")
+            ),
+        },
+        Health::Warning => format!(
+            "Ready, with {}",
+            words::counted(told.troubles.unsigned_abs(), "warning")
+        ),
         Health::Ready => "Ready".to_owned(),
     }
 }
@@ -413,6 +475,7 @@ mod tests {
             stale_since: stale.then_some(DateTime::UNIX_EPOCH),
             observed_at: DateTime::UNIX_EPOCH,
             troubles,
+            critical: troubles / 2,
             cpu_milli: 1_000,
             memory_bytes: 0,
             gpus: 0,
@@ -424,8 +487,9 @@ mod tests {
         let cells = [
             cell(1, "a", "ready", false, 0),
             cell(2, "a", "not_ready", false, 1),
-            cell(3, "b", "ready", false, 2),
+            cell(3, "b", "ready", false, 1),
             cell(4, "b", "ready", true, 0),
+            cell(5, "b", "ready", false, 2),
         ];
         let cells: Vec<&Cell> = cells.iter().collect();
         let grid = grid(&cells, "/nodes?view=table".into());
@@ -438,14 +502,23 @@ mod tests {
                 "east, pool a"
             ]
         );
-        assert_eq!(grid.groups[1].runs[0].label, "1 not seen lately");
+        let runs: Vec<&str> = grid.groups[1].runs.iter().map(|run| run.label.as_str()).collect();
+        assert_eq!(
+            runs,
+            ["1 ready, but critical", "1 not seen lately", "1 ready, with a warning"]
+        );
+        assert_eq!(grid.groups[1].runs[0].tone, Tone::Critical);
         assert_eq!(grid.groups[0].runs[0].cells[0].name, "ip-10-0-0-2");
         assert_eq!(grid.groups[0].runs[0].cells[0].href, "/n/0000000002");
     }
 
     #[test]
     fn the_summary_tells_the_worst_first() {
-        assert_eq!(summary(1, 0, 0, 0), "The one node is ready.");
-        assert_eq!(summary(12, 2, 1, 0), "2 of 12 nodes not ready, 1 not seen lately.");
+        assert_eq!(summary(1, 0, 0, 0, 0), "The one node is ready.");
+        assert_eq!(
+            summary(12, 2, 1, 1, 0),
+            "2 of 12 nodes not ready, 1 ready, but critical, 1 not seen lately."
+        );
+        assert_eq!(title(0, 3), "3 critical · Nodes");
     }
 }

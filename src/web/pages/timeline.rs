@@ -89,7 +89,7 @@ pub fn draw(title: &str, from: DateTime<Utc>, to: DateTime<Utc>, lanes: &[Lane])
         r#"<svg role="img" height="{height}" aria-label="{}">"#,
         escaped(title)
     );
-    for (at, label) in ticks(from, to) {
+    for (index, (at, label)) in ticks(from, to).into_iter().enumerate() {
         let x = share(at);
         let anchor = if x < 4.0 {
             "start"
@@ -98,9 +98,11 @@ pub fn draw(title: &str, from: DateTime<Utc>, to: DateTime<Utc>, lanes: &[Lane])
         } else {
             "middle"
         };
+        // A narrow screen has room for every other label.
+        let class = if index % 2 == 1 { " class=\"even\"" } else { "" };
         let _ = write!(
             svg,
-            r#"<line x1="{x:.2}%" x2="{x:.2}%" y1="0" y2="{}"/><text x="{x:.2}%" y="{}" text-anchor="{anchor}">{label}</text>"#,
+            r#"<line x1="{x:.2}%" x2="{x:.2}%" y1="0" y2="{}"/><text{class} x="{x:.2}%" y="{}" text-anchor="{anchor}">{label}</text>"#,
             height - AXIS + 4,
             height - 4,
         );

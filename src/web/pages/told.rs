@@ -187,7 +187,7 @@ pub fn conditions(rows: Vec<conditions::Condition>, all: bool, now: DateTime<Utc
         .filter(|row| all || row.status == ConditionStatus::True)
         .map(|row| {
             let (tone, severity) = match (row.status, row.severity) {
-                (ConditionStatus::True, Severity::Critical) => (Tone::Failed, "critical"),
+                (ConditionStatus::True, Severity::Critical) => (Tone::Critical, "critical"),
                 (ConditionStatus::True, Severity::Warning) => (Tone::Warning, "warning"),
                 (ConditionStatus::True, Severity::Info) => (Tone::Info, "info"),
                 (ConditionStatus::Unknown, _) => (Tone::Stale, "unknown"),

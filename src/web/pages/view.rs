@@ -42,6 +42,15 @@ pub struct Viewer {
     pub name: String,
     /// The session's token for forms, as it goes into a hidden field.
     pub csrf: String,
+    /// Workers only observe, until somebody confirms a restore.
+    pub restored: Option<Restored>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Restored {
+    /// When the records were restored, in words.
+    pub at: String,
+    pub may_confirm: bool,
 }
 
 impl Shell {
@@ -71,6 +80,8 @@ pub enum Tone {
     Starting,
     Succeeded,
     Failed,
+    /// Ready, but something is as wrong as it can be.
+    Critical,
     Cancelled,
     Suspended,
     Stale,
@@ -87,6 +98,7 @@ impl Tone {
             Tone::Starting => "starting",
             Tone::Succeeded => "succeeded",
             Tone::Failed => "failed",
+            Tone::Critical => "critical",
             Tone::Cancelled => "cancelled",
             Tone::Suspended => "suspended",
             Tone::Stale => "stale",

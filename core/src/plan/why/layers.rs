@@ -11,6 +11,17 @@ use crate::{
 /// A start that takes longer is told as slow.
 const START_IS_SLOW: Duration = Duration::minutes(5);
 
+pub(super) fn restored(facts: &Facts<'_>, _: DateTime<Utc>) -> Option<WhyReason> {
+    let moves = matches!(facts.phase, Phase::Queued | Phase::Starting | Phase::Stopping);
+    let at = facts.restored_at.filter(|_| moves)?;
+    let message = format!(
+        "these records were restored from a backup at {}, and workers only observe until a person confirms",
+        words::exact(at)
+    );
+    let next = "compare the jobs with what runs, then have an admin confirm (trainyard restore --confirm)".to_owned();
+    Some(reason(Layer::Policy, WhyCode::Restored, message, next).since(at))
+}
+
 pub(super) fn suspended(facts: &Facts<'_>, _: DateTime<Utc>) -> Option<WhyReason> {
     if facts.phase != Phase::Suspended {
         return None;
@@ -173,7 +184,7 @@ pub(super) fn no_cluster_fits(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<W
     let message = format!("no cluster can take it ({})", each.join("; "));
     let next = "ask for less per replica or for fewer replicas, or have a cluster grow".to_owned();
     let many = usable.len() as u64;
-    Some(reason(Layer::Capacity, WhyCode::NoClusterFits, message, next).figure("clusters", many, "clusters"))
+    Some(reason(Layer::Capacity, WhyCode::NoClusterFits, message, next).figure("clusters that could take it", many, ""))
 }
 
 pub(super) fn queue(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<WhyReason> {

@@ -46,6 +46,8 @@ pub struct Facts<'a> {
     /// The live attempt.
     pub attempt: Option<AttemptView<'a>>,
     pub stale_since: Option<DateTime<Utc>>,
+    /// The records were restored then, and nobody has confirmed that workers may act on them.
+    pub restored_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -127,6 +129,8 @@ pub struct Figure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyCode {
+    /// The records were restored, and workers only observe.
+    Restored,
     TeamMissing,
     ClusterMissing,
     NoGrant,
@@ -154,6 +158,7 @@ pub type LayerFn = fn(&Facts<'_>, DateTime<Utc>) -> Option<WhyReason>;
 
 /// Outermost first: what would still hold the job up if everything below it were well.
 pub const LAYERS: &[LayerFn] = &[
+    layers::restored,
     layers::suspended,
     layers::stopping,
     layers::team,

@@ -43,7 +43,28 @@ fn waiting<'a>() -> Facts<'a> {
         queue: None,
         attempt: None,
         stale_since: None,
+        restored_at: None,
     }
+}
+
+#[test]
+fn after_a_restore_nothing_moves_until_a_person_confirms() {
+    let facts = Facts {
+        restored_at: Some(ago(20)),
+        ..waiting()
+    };
+    let told = why(&facts, now()).expect("it waits");
+    assert_eq!(told.reasons[0].code, WhyCode::Restored);
+    assert!(
+        told.sentence.contains("only observe until a person confirms"),
+        "{}",
+        told.sentence
+    );
+    let runs = Facts {
+        phase: Phase::Running,
+        ..facts
+    };
+    assert!(why(&runs, now()).is_none_or(|told| told.reasons[0].code != WhyCode::Restored));
 }
 
 fn job(name: &str, ends_by: Option<DateTime<Utc>>) -> JobRef {

@@ -17,6 +17,7 @@ use super::{
     log_query::LogParams,
 };
 use crate::{
+    actions::FieldFault,
     db::logs,
     logs::{
         download::{self, Shape},
@@ -26,7 +27,7 @@ use crate::{
 
 /// Output as a file, never all in memory: lines of the chosen streams merged by time as text; a JSON object per line
 /// with `Accept: application/x-ndjson`; or with `Accept: application/octet-stream` and exactly one stream chosen, its
-/// bytes as the process wrote them, secrets masked.
+/// bytes as the process wrote them, secrets masked. It goes on to the end, so `limit`, `until` and `cursor` are refused.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/logs/download",
@@ -43,6 +44,17 @@ pub async fn download_logs(
     Params(params): Params<LogParams>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
+    let of_pages = [
+        ("limit", params.limit.is_some()),
+        ("until", params.until.is_some()),
+        ("cursor", params.cursor.is_some()),
+    ];
+    if let Some((name, _)) = of_pages.into_iter().find(|(_, given)| *given) {
+        let fault = FieldFault::new(name, "conflict", "a download goes on to the end of the output");
+        return Err(Error::parameter(
+            fault.hint("leave it out, or read pages from /api/v1/jobs/{job}/logs"),
+        ));
+    }
     let home = super::home(&state, &asker, job).await?;
     let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
     let mut streams = page::streams(&state.db, key, &params.filter()).await?;

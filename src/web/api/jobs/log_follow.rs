@@ -21,14 +21,17 @@ use crate::{db::logs, hub::logs::Slow, logs::page};
 pub struct FollowParams {
     /// Only this attempt. Left out: all.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<1, _>")]
     pub attempt: Option<i32>,
     /// Only this role.
     pub role: Option<String>,
     /// Only this index within the role.
     #[param(minimum = 0)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub index: Option<i32>,
     /// Only this rank.
     #[param(minimum = 0)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub rank: Option<i32>,
     /// Only stdout or stderr.
     pub stream: Option<LogStream>,
@@ -36,7 +39,8 @@ pub struct FollowParams {
     pub stream_id: Option<StreamId>,
     /// Begin with the last so many lines. Left out, and no `Last-Event-ID`: from the beginning.
     #[param(minimum = 0)]
-    pub tail: Option<u64>,
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
+    pub tail: Option<i32>,
     /// Miss nothing, however slow the reader: for programs that save lines. Left out: a slow reader is told how much
     /// it missed and goes on with what is new.
     #[serde(default)]

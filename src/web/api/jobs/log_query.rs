@@ -18,14 +18,17 @@ use crate::{
 pub struct LogParams {
     /// Only this attempt. Left out: all.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<1, _>")]
     pub attempt: Option<i32>,
     /// Only this role.
     pub role: Option<String>,
     /// Only this index within the role.
     #[param(minimum = 0)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub index: Option<i32>,
     /// Only this rank.
     #[param(minimum = 0)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub rank: Option<i32>,
     /// Only stdout or stderr.
     pub stream: Option<LogStream>,
@@ -33,7 +36,8 @@ pub struct LogParams {
     pub stream_id: Option<StreamId>,
     /// The last so many lines.
     #[param(minimum = 0)]
-    pub tail: Option<u64>,
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
+    pub tail: Option<i32>,
     /// From the first line that was stored at this time or later.
     pub since: Option<DateTime<Utc>>,
     /// Nothing that was stored at this time or later.
@@ -99,7 +103,7 @@ impl LogParams {
             ));
         }
         Ok(Begin::From(match (self.tail, self.since, self.line, self.offset) {
-            (Some(lines), ..) => From::Tail(lines.min(LARGEST as u64)),
+            (Some(lines), ..) => From::Tail(u64::from(lines.unsigned_abs()).min(LARGEST as u64)),
             (_, Some(at), ..) => From::Time(at.timestamp_millis()),
             (_, _, Some(line), _) => From::Line(line.saturating_sub(1)),
             (_, _, _, Some(byte)) => From::Byte(byte),

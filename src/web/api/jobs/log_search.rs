@@ -34,9 +34,11 @@ pub struct SearchParams {
     pub ignore_case: bool,
     /// Only this attempt.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<1, _>")]
     pub attempt: Option<i32>,
     /// Only this rank.
     #[param(minimum = 0)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub rank: Option<i32>,
     /// Only stdout or stderr.
     pub stream: Option<LogStream>,

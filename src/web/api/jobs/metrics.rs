@@ -33,11 +33,13 @@ pub struct MetricParams {
     pub series: Vec<String>,
     /// Only this attempt.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<1, _>")]
     pub attempt: Option<i32>,
     /// Only this replica, with `index`.
     pub role: Option<String>,
     #[param(minimum = 0)]
-    pub index: Option<u32>,
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
+    pub index: Option<i32>,
     /// From this time on.
     pub since: Option<DateTime<Utc>>,
     /// Before this time.
@@ -100,7 +102,7 @@ pub(in crate::web::api) async fn answer(
     let replica = match (&params.role, params.index) {
         (Some(role), index) => Some(ReplicaKey {
             role: role.clone(),
-            index: index.unwrap_or(0),
+            index: index.unwrap_or(0).unsigned_abs(),
         }),
         (None, None) => None,
         (None, Some(_)) => {

@@ -17,6 +17,7 @@ use crate::db::{DbError, attempts_read};
 pub struct PostMortemParams {
     /// The attempt's number. Left out: the newest that has one.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<1, _>")]
     pub attempt: Option<i32>,
 }
 

@@ -18,6 +18,7 @@ use crate::db::attempts_read;
 pub struct OfAttempt {
     /// The attempt's number. Left out: the newest.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<1, _>")]
     pub attempt: Option<i32>,
     /// At most this many. Left out: 50.
     #[param(minimum = 1, maximum = 200)]

@@ -11,7 +11,7 @@ use super::super::super::{
     error::Problem,
     extract::{Asker, JsonBody, PathOf},
 };
-use crate::actions::report::NewPoint;
+use crate::actions::{FieldFault, Refusal, report::NewPoint};
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +27,7 @@ pub struct NewPoints {
 pub struct OfReplica {
     #[schema(example = "worker")]
     pub role: String,
-    #[schema(minimum = 0, example = 0)]
+    #[schema(minimum = 0, maximum = 2147483647, example = 0)]
     pub index: u32,
 }
 
@@ -69,6 +69,10 @@ pub async fn report_metrics(
     PathOf(job): PathOf<JobId>,
     JsonBody(new): JsonBody<NewPoints>,
 ) -> Result<(StatusCode, Json<StoredPoints>), Error> {
+    if let Some(replica) = new.replica.as_ref().filter(|replica| replica.index > i32::MAX as u32) {
+        let fault = FieldFault::new("replica.index", "out_of_range", "no role has as many replicas");
+        return Err(Refusal::Faults(vec![fault.value(replica.index.to_string())]).into());
+    }
     let replica = new.replica.map(|replica| ReplicaKey {
         role: replica.role,
         index: replica.index,

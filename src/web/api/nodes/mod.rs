@@ -11,6 +11,7 @@ use crate::db::{
 pub mod conditions;
 pub mod events;
 pub mod get;
+pub mod gone;
 pub mod list;
 pub mod metrics;
 pub mod replicas;

@@ -53,7 +53,7 @@ pub async fn load(
     let (tone, sentence) = nodes::state_of(&node, now);
     let worst = conditions
         .iter()
-        .find(|condition| matches!(condition.tone, Tone::Failed | Tone::Warning));
+        .find(|condition| matches!(condition.tone, Tone::Critical | Tone::Warning));
     Ok(NodePage {
         shell: Shell {
             title: format!("{}: {}", sentence.split([',', ':']).next().unwrap_or("Node"), node.name),
@@ -97,10 +97,9 @@ pub async fn load(
 fn state(node: &Node, tone: Tone, sentence: String, worst: Option<&Condition>, now: DateTime<Utc>) -> State {
     // The worst condition says it better than a count does.
     let (tone, sentence) = match worst {
-        Some(condition) if tone == Tone::Warning && condition.tone == Tone::Failed => {
-            (Tone::Failed, format!("Ready, but critical: {}", condition.message))
+        Some(condition) if matches!(tone, Tone::Critical | Tone::Warning) => {
+            (tone, format!("{sentence}: {}", condition.message))
         }
-        Some(condition) if tone == Tone::Warning => (tone, format!("{sentence}: {}", condition.message)),
         _ => (tone, sentence),
     };
     State {
@@ -348,7 +347,7 @@ fn changes(
 
 fn bar(status: &str, severity: &str, message: &str, from: DateTime<Utc>, to: Option<DateTime<Utc>>) -> Bar {
     let (tone, word) = match (status, severity) {
-        ("true", "critical") => (Tone::Failed, "critical"),
+        ("true", "critical") => (Tone::Critical, "critical"),
         ("true", "warning") => (Tone::Warning, "warning"),
         ("true", _) => (Tone::Info, "info"),
         ("unknown", _) => (Tone::Stale, "unknown"),
