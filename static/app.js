@@ -131,6 +131,44 @@ document.addEventListener("focusin", (event) => {
   if (event.target.matches?.(".run a")) { const box = event.target.getBoundingClientRect(); cellTip(event.target, box.left, box.bottom); }
   else if (tip) showTip("");
 });
+// A drag over a plot looks closer: the page of its numbers shows that part, drawn and counted by the server.
+document.addEventListener("pointerdown", (event) => {
+  const svg = event.target.closest?.("svg[data-hover]");
+  const figure = svg?.closest("[data-zoom]");
+  if (!figure || event.button !== 0 || event.pointerType === "touch") return;
+  event.preventDefault();
+  const data = JSON.parse(svg.dataset.hover);
+  const box = svg.getBoundingClientRect();
+  const edge = (at) => Math.min(box.left + (data.right / data.width) * box.width, Math.max(box.left + (data.left / data.width) * box.width, at));
+  const begin = edge(event.clientX);
+  const band = document.createElement("div");
+  band.className = "band";
+  document.body.append(band);
+  const draw = (x) => {
+    band.style.left = `${Math.min(begin, x)}px`; band.style.width = `${Math.abs(x - begin)}px`;
+    band.style.top = `${box.top}px`; band.style.height = `${box.height}px`;
+  };
+  draw(begin);
+  const stop = new AbortController();
+  const drop = () => { stop.abort(); band.remove(); };
+  const move = (moved) => draw(edge(moved.clientX));
+  const end = (up) => {
+    drop();
+    const ends = [begin, edge(up.clientX)].sort((a, b) => a - b);
+    if (ends[1] - ends[0] < 6) return;
+    const value = (at) => data.from + ((((at - box.left) / box.width) * data.width - data.left) / (data.right - data.left)) * (data.to - data.from);
+    const [from, to] = [Math.floor(value(ends[0])), Math.ceil(value(ends[1]))];
+    const say = (at) => (data.time ? new Date(at).toISOString() : at);
+    const address = new URL(figure.dataset.zoom, location.href);
+    address.searchParams.set("from", say(from));
+    address.searchParams.set("to", say(to));
+    location.href = address;
+  };
+  document.addEventListener("pointermove", move, { signal: stop.signal });
+  document.addEventListener("pointerup", end, { signal: stop.signal });
+  document.addEventListener("pointercancel", drop, { signal: stop.signal });
+  document.addEventListener("keydown", (key) => { if (key.key === "Escape") drop(); }, { signal: stop.signal });
+});
 // Arrow keys walk a grid, so that 5,000 cells are not 5,000 presses of Tab.
 for (const grid of document.querySelectorAll("[data-cells]")) {
   const cells = [...grid.querySelectorAll(".run a")];

@@ -113,7 +113,7 @@
     if (ERROR.test(line.text)) row.classList.add("e");
     const number = document.createElement("a");
     number.className = "n";
-    number.href = `#${id}`;
+    number.href = config.only ? `${config.only.context}&at=${id}#${id}` : `#${id}`;
     number.dataset.n = line.line;
     number.setAttribute("aria-label", `Line ${line.line} of ${line.role}-${line.index}`);
     const time = document.createElement("time");
@@ -203,9 +203,17 @@
     while (rows().length > KEEP) { box.lastElementChild.remove(); detached = true; }
   }
 
+  // Where only what a search finds is shown, new lines are sifted as the stored ones were.
+  const sieve = !config.only ? null : (() => {
+    if (!config.only.regex) { const text = config.only.text.toLowerCase(); return (line) => line.toLowerCase().includes(text); }
+    try { const pattern = new RegExp(config.only.text); return (line) => pattern.test(line); }
+    catch { tell("This expression can't be followed here: new lines are found by Show."); return () => false; }
+  })();
+  const wanted = (line) => !sieve || line.kind === "gap" || sieve(line.text.replace(SEQUENCE, ""));
+
   function flush() {
     drawing = false;
-    let lines = queue;
+    let lines = queue.filter(wanted);
     queue = [];
     if (!lines.length) return;
     if (follow.checked && !detached) {
@@ -224,7 +232,8 @@
   function showPill() {
     const show = !follow.checked && (unseen > 0 || detached);
     pill.hidden = !show;
-    if (show) pill.textContent = unseen ? `Jump to live (${unseen.toLocaleString("en")} new)` : "Jump to live";
+    if (show && !config.live) pill.textContent = "Jump to the end";
+    else if (show) pill.textContent = unseen ? `Jump to live (${unseen.toLocaleString("en")} new)` : "Jump to live";
   }
 
   async function get(parameters) {
@@ -232,7 +241,7 @@
     for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
     const answer = await fetch(url, { headers: { accept: "application/json" } });
     if (!answer.ok) throw new Error(`the server said ${answer.status}`);
-    return (await answer.json()).items;
+    return (await answer.json()).items.filter(wanted);
   }
   const rowAt = (row) => row?.dataset.at ?? row?.querySelector("time")?.dateTime;
 
@@ -330,6 +339,58 @@
   document.getElementById("older")?.parentElement.remove();
   document.getElementById("newer")?.parentElement.remove();
 
+  // Lines that are chosen stand in the address: a click on a number takes one, a click with Shift up to there.
+  const bar = document.getElementById("chosen");
+  let pivot = box.querySelector(".l.at");
+  function choose(from, to) {
+    const all = [...rows()];
+    const ends = [all.indexOf(from), all.indexOf(to)].sort((a, b) => a - b);
+    const lines = all.slice(ends[0], ends[1] + 1).filter((row) => row.id);
+    for (const old of box.querySelectorAll(".at")) old.classList.remove("at");
+    for (const row of lines) row.classList.add("at");
+    const address = new URL(location.href);
+    for (const name of ["before", "since", "none", "to"]) address.searchParams.delete(name);
+    address.searchParams.set("attempt", config.attempt);
+    address.searchParams.set("at", lines[0].id);
+    if (lines.length > 1) address.searchParams.set("to", lines.at(-1).id);
+    address.hash = lines[0].id;
+    history.replaceState(null, "", address);
+    follow.checked = false;
+    showPill();
+    told();
+  }
+  function told() {
+    const lines = box.querySelectorAll(".l.at");
+    bar.hidden = !lines.length;
+    const name = (row) => `${row.querySelector("a.n").getAttribute("aria-label").replace("Line", "line")}`;
+    const words = lines.length > 1 ? `${lines.length.toLocaleString("en")} lines, from ${name(lines[0])} to ${name(lines[lines.length - 1])}` : lines.length ? `${name(lines[0])}; a click on another number with Shift takes all between` : "";
+    document.getElementById("chosen-words").textContent = words;
+  }
+  box.addEventListener("click", (event) => {
+    const number = event.target.closest?.("a.n");
+    if (!number || config.only || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const row = number.closest(".l");
+    if (!event.shiftKey || !pivot?.isConnected) pivot = row;
+    choose(pivot, row);
+  });
+  // Shift would select text on the way.
+  box.addEventListener("mousedown", (event) => { if (event.shiftKey && event.target.closest?.("a.n")) event.preventDefault(); });
+  const copy = (text) => navigator.clipboard?.writeText(text).then(() => { document.getElementById("chosen-words").textContent = "Copied."; setTimeout(told, 1500); }, (error) => tell(`It can't be copied: ${error.message}`));
+  for (const id of ["chosen-copy", "chosen-link"]) document.getElementById(id).hidden = !navigator.clipboard;
+  document.getElementById("chosen-copy").addEventListener("click", () => copy([...box.querySelectorAll(".l.at code")].map((code) => code.textContent).join("\n")));
+  document.getElementById("chosen-link").addEventListener("click", () => copy(location.href));
+  document.getElementById("chosen-none").addEventListener("click", () => {
+    for (const old of box.querySelectorAll(".at")) old.classList.remove("at");
+    const address = new URL(location.href);
+    for (const name of ["at", "to"]) address.searchParams.delete(name);
+    address.hash = "";
+    history.replaceState(null, "", address);
+    pivot = null;
+    told();
+  });
+  told();
+
   // Hits of a search: those on the page are scrolled to, others open their place.
   const hits = [...document.querySelectorAll("#found a[data-hit]")];
   let hit = -1;
@@ -355,7 +416,14 @@
   document.getElementById("hit-prev")?.addEventListener("click", () => stepHit(-1));
 
   for (const code of box.querySelectorAll(".l code")) highlight(code);
-  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = (location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))) || pivot;
+  // An old link may name a line that is not on this page: its place is opened.
+  if (!target && /^#[\w-]+\.std(out|err)\.\d+$/.test(location.hash) && !new URLSearchParams(location.search).has("at")) {
+    const address = new URL(location.href);
+    address.searchParams.set("at", location.hash.slice(1));
+    return location.replace(address);
+  }
+  if (target && !pivot) { target.classList.add("at"); pivot = target; told(); }
   if (target) { follow.checked = false; center(target); scrollTo(0, 0); }
   else if (follow.checked) toEnd();
   markSoon();

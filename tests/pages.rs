@@ -5,6 +5,11 @@
 mod browser;
 #[path = "pages/samples.rs"]
 mod samples;
+#[path = "pages/site.rs"]
+mod site;
+mod support;
+#[path = "pages/walk.rs"]
+mod walk;
 
 use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc};
 

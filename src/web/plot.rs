@@ -39,10 +39,30 @@ pub struct Line {
     pub stands_out: bool,
 }
 
-const WIDTH: u32 = 460;
-const HEIGHT: u32 = 220;
-/// More points than this can't be told apart at this width.
-const BUCKETS: usize = 180;
+/// How large a plot is drawn: one of many, or the one that a page is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    Small,
+    Large,
+}
+
+impl Size {
+    fn pixels(self) -> (u32, u32) {
+        match self {
+            Size::Small => (460, 220),
+            Size::Large => (1_100, 380),
+        }
+    }
+
+    /// More pieces than this can't be told apart at this width.
+    fn buckets(self) -> usize {
+        match self {
+            Size::Small => 180,
+            Size::Large => 500,
+        }
+    }
+}
+
 /// Beyond this many lines only those that stand out have a colour.
 const COLOURED: usize = 6;
 
@@ -53,19 +73,22 @@ const STRONG: RGBColor = RGBColor(4, 0, 0);
 const BACK: RGBColor = RGBColor(5, 0, 0);
 
 /// `None` when there is no point to draw.
-pub fn draw(chart: &Chart<'_>) -> Option<Svg> {
-    let lines: Vec<Vec<(f64, f64)>> = chart.series.iter().map(|line| thinned(&line.points)).collect();
+pub fn draw(chart: &Chart<'_>, size: Size) -> Option<Svg> {
+    let (width, height) = size.pixels();
+    let lines: Vec<Vec<(f64, f64)>> = (chart.series.iter())
+        .map(|line| thinned(&line.points, size.buckets()))
+        .collect();
     let range = Range::of(lines.iter().flatten(), chart.from_zero, chart.x)?;
     let mut svg = String::with_capacity(16 * 1024);
     {
-        let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         // The only error is of writing, and writing to a String cannot fail; half a plot would still be no harm.
         paint(chart, &lines, &range, &area).ok()?;
     }
     let body = svg.split_once('>')?.1;
-    let hover = hover(chart, &lines, &range);
+    let hover = hover(chart, &lines, &range, width);
     Some(Svg(format!(
-        r#"<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" data-hover="{}"><title>{}</title><desc>{}</desc>{body}"#,
+        r#"<svg role="img" viewBox="0 0 {width} {height}" data-hover="{}"><title>{}</title><desc>{}</desc>{body}"#,
         escaped(&hover),
         escaped(chart.title),
         escaped(chart.description)
@@ -120,7 +143,7 @@ fn paint(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut plane = ChartBuilder::on(area)
         .margin_top(14)
-        .margin_right(RIGHT as i32)
+        .margin_right(right(chart) as i32)
         .x_label_area_size(BOTTOM)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(range.x.0..range.x.1, range.y.0..range.y.1)?;
@@ -186,14 +209,19 @@ fn paint(
         Horizontal::Time => "time, UTC",
     };
     let style = label.pos(Pos::new(HPos::Right, VPos::Bottom));
-    area.draw(&Text::new(foot.to_owned(), (WIDTH as i32 - 2, HEIGHT as i32), style))?;
+    let (width, height) = area.dim_in_pixel();
+    area.draw(&Text::new(foot.to_owned(), (width as i32 - 2, height as i32), style))?;
     area.present()?;
     Ok(())
 }
 
 const LEFT: u32 = 46;
-const RIGHT: u32 = 66;
 const BOTTOM: u32 = 34;
+
+/// Room for names at the ends of lines; a line alone has none.
+fn right(chart: &Chart<'_>) -> u32 {
+    if chart.series.len() > 1 { 66 } else { 14 }
+}
 
 fn shortened(name: &str) -> String {
     if name.chars().count() <= 10 {
@@ -205,7 +233,7 @@ fn shortened(name: &str) -> String {
 }
 
 /// What the browser needs to tell the values under the pointer.
-fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range) -> String {
+fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range, width: u32) -> String {
     let series: Vec<_> = chart
         .series
         .iter()
@@ -221,20 +249,20 @@ fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range) -> String 
         })
         .collect();
     serde_json::json!({
-        "left": LEFT, "right": WIDTH - RIGHT, "width": WIDTH, "from": range.x.0, "to": range.x.1,
+        "left": LEFT, "right": width - right(chart), "width": width, "from": range.x.0, "to": range.x.1,
         "time": chart.x == Horizontal::Time, "series": series,
     })
     .to_string()
 }
 
 /// Keeps the first, the last, the lowest and the highest point of each bucket, so that no peak is thinned away.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+fn thinned(points: &[(f64, f64)], buckets: usize) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = points.iter().copied().filter(|(x, _)| x.is_finite()).collect();
-    if points.len() <= BUCKETS * 4 {
+    if points.len() <= buckets * 4 {
         return points;
     }
-    let size = points.len().div_ceil(BUCKETS);
-    let mut kept = Vec::with_capacity(BUCKETS * 4);
+    let size = points.len().div_ceil(buckets);
+    let mut kept = Vec::with_capacity(buckets * 4);
     for bucket in points.chunks(size) {
         let finite = || (0..bucket.len()).filter(|&index| bucket[index].1.is_finite());
         let low = finite().min_by(|&a, &b| bucket[a].1.total_cmp(&bucket[b].1));
@@ -320,13 +348,16 @@ mod tests {
 
     #[test]
     fn a_plot_names_itself_and_its_texts_stay_texts() {
-        let drawn = draw(&Chart {
-            title: "<script>",
-            ..chart(vec![
-                line("</text><script>", vec![(0.0, 2.0), (1.0, 1.0)]),
-                line("b", vec![(0.0, 4.0), (1.0, 3.0)]),
-            ])
-        });
+        let drawn = draw(
+            &Chart {
+                title: "<script>",
+                ..chart(vec![
+                    line("</text><script>", vec![(0.0, 2.0), (1.0, 1.0)]),
+                    line("b", vec![(0.0, 4.0), (1.0, 3.0)]),
+                ])
+            },
+            Size::Large,
+        );
         let svg = drawn.unwrap();
         assert!(svg.as_str().contains("<title>&lt;script&gt;</title>"));
         assert!(!svg.as_str().contains("<script"));
@@ -338,8 +369,8 @@ mod tests {
 
     #[test]
     fn nothing_to_draw_is_no_plot_and_odd_values_are_no_panic() {
-        assert!(draw(&chart(vec![])).is_none());
-        assert!(draw(&chart(vec![line("a", vec![(1.0, f64::NAN)])])).is_none());
+        assert!(draw(&chart(vec![]), Size::Small).is_none());
+        assert!(draw(&chart(vec![line("a", vec![(1.0, f64::NAN)])]), Size::Small).is_none());
         for points in [
             vec![(0.0, 0.0)],
             vec![(5.0, 3.0), (5.0, 3.0)],
@@ -353,7 +384,7 @@ mod tests {
             vec![(0.0, 1e300), (1.0, -1e300)],
             vec![(0.0, 1e-300), (1.0, 2e-300)],
         ] {
-            assert!(draw(&chart(vec![line("a", points)])).is_some());
+            assert!(draw(&chart(vec![line("a", points)]), Size::Small).is_some());
         }
     }
 
@@ -362,7 +393,7 @@ mod tests {
         let mut points: Vec<(f64, f64)> = (0..100_000).map(|step| (f64::from(step), 1.0)).collect();
         points[54_321].1 = 9.0;
         points[77_777].1 = f64::NAN;
-        let kept = thinned(&points);
+        let kept = thinned(&points, 180);
         assert!(kept.len() < 1_000, "{}", kept.len());
         assert!(kept.iter().any(|point| point.1 == 9.0) && kept.iter().any(|point| point.1.is_nan()));
     }

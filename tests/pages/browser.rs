@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -109,6 +110,20 @@ impl Browser {
 
     pub async fn run(&self, script: &str) -> Value {
         self.post("execute/sync", json!({ "script": script, "args": [] })).await
+    }
+
+    /// Looks until a script's expression holds, for two minutes at most: a busy machine is slow.
+    pub async fn until(&self, what: &str, expression: &str) {
+        let patience = Instant::now() + Duration::from_secs(120);
+        while self.run(&format!("return Boolean({expression})")).await != true {
+            let here = async || self.run("return location.href + '\\n' + document.body.innerText").await;
+            assert!(
+                Instant::now() < patience,
+                "not so after two minutes: {what}\n{}",
+                here().await
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     pub async fn run_async(&self, script: &str) -> Value {

@@ -15,13 +15,15 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
 use trainyard::db::{Db, MIGRATOR, PgConnectOptions};
 use uuid::Uuid;
 
 /// A database that is dropped with this value.
 pub struct TestDb {
+    #[allow(dead_code, reason = "not every suite opens it itself")]
     pub db: Db,
+    url: String,
     name: String,
 }
 
@@ -43,8 +45,17 @@ pub async fn database() -> TestDb {
     }
     let options = options(server).database(&name);
     TestDb {
+        url: options.to_url_lossy().to_string(),
         db: Db::lazy(options, 16),
         name,
+    }
+}
+
+impl TestDb {
+    /// For programs that open it themselves.
+    #[allow(dead_code, reason = "not every suite starts such a program")]
+    pub fn url(&self) -> &str {
+        &self.url
     }
 }
 

@@ -11,22 +11,26 @@ use trainyard_core::{
     plan::words,
 };
 
+pub mod range;
+
 use super::{
     found, job, node, shown, told,
-    view::{Crumb, Section, Shell},
+    view::{Crumb, Plot, Section, Shell},
     viewer,
 };
 use crate::{
     db::{
-        jobs_read, logs,
+        attempts_read, jobs_read, logs,
         metrics::{self, Owner, Point, Selection, SeriesKey},
         nodes_read,
     },
     web::{
         Error, WebState,
         extract::{Asker, Params, PathOf},
+        plot::Size,
     },
 };
+pub use range::{Place, Range};
 
 #[derive(Debug, Template)]
 #[template(path = "numbers.html")]
@@ -34,6 +38,8 @@ pub struct NumbersPage {
     pub shell: Shell,
     pub heading: String,
     pub about: String,
+    pub place: Place,
+    pub plot: Option<Plot>,
     pub csv: String,
     pub json: String,
     pub columns: Vec<String>,
@@ -45,6 +51,9 @@ pub struct NumbersPage {
 pub struct NumbersQuery {
     attempt: Option<i32>,
     range: Option<String>,
+    /// The part to look at: steps, or moments.
+    from: Option<String>,
+    to: Option<String>,
 }
 
 /// A table longer than this says so; the API has all points.
@@ -70,13 +79,18 @@ pub async fn of_job(
         ..Selection::default()
     };
     let points = metrics::read(&state.db, Owner::Job(key), &selection).await?;
-    let by_step = points.values().flatten().any(|point| point.step.is_some());
+    let used = series == job::measures::CPU || series == job::measures::MEMORY;
+    let by_step = !used && points.values().flatten().any(|point| point.step.is_some());
+    let path = format!("/jobs/{id}/numbers/{}", told::encoded(&series));
+    let kept = ("attempt", attempt.to_string());
+    let (place, points) = narrowed(path, kept, &query, points, by_step)?;
+    let replicas = attempts_read::replicas(&state.db, &home, attempt, None, job::load::REPLICAS).await?;
+    let plot = job::measures::plot(id, attempt, &series, &points, &replicas, Size::Large);
     let (columns, rows, cut) = table(&points, by_step);
     let api = format!(
         "/api/v1/jobs/{id}/metrics?attempt={attempt}&name={}",
         told::encoded(&series)
     );
-    let used = series == job::measures::CPU || series == job::measures::MEMORY;
     shown(&NumbersPage {
         shell: Shell {
             title: format!("{series} of {}", home.name),
@@ -105,6 +119,8 @@ pub async fn of_job(
                 ", as the job reported it"
             },
         ),
+        place,
+        plot,
         csv: format!("{api}&format=csv"),
         json: api,
         columns,
@@ -129,6 +145,9 @@ pub async fn of_node(
         ..Selection::default()
     };
     let points = metrics::read(&state.db, Owner::Node(id), &selection).await?;
+    let path = format!("/nodes/{id}/numbers/{}", told::encoded(&series));
+    let (place, points) = narrowed(path, ("range", range.to_owned()), &query, points, false)?;
+    let plot = node::measures::plots(id, range, &points, state.actions.now(), Size::Large).pop();
     let (columns, rows, cut) = table(&points, false);
     let (title, unit, ..) = node::measures::called(&series);
     let api = format!(
@@ -168,6 +187,8 @@ pub async fn of_node(
                 format!(", in {unit}")
             }
         ),
+        place,
+        plot,
         csv: format!("{api}&format=csv"),
         json: api,
         columns,
@@ -175,18 +196,44 @@ pub async fn of_node(
     })
 }
 
+type Series = BTreeMap<SeriesKey, Vec<Point>>;
+
+/// The part of the points that is asked for, and where that lies in all of them.
+fn narrowed(
+    path: String,
+    kept: (&'static str, String),
+    query: &NumbersQuery,
+    mut points: Series,
+    by_step: bool,
+) -> Result<(Place, Series), Error> {
+    let range = Range::parse(query.from.as_deref(), query.to.as_deref(), by_step)?;
+    let mut place = Place {
+        path,
+        kept,
+        ..Place::default()
+    };
+    let places = points
+        .values()
+        .flatten()
+        .filter_map(|point| range::place(point, by_step));
+    range.write(&mut place, places, by_step);
+    for series in points.values_mut() {
+        series.retain(|point| range::place(point, by_step).is_some_and(|at| range.has(at)));
+    }
+    Ok((place, points))
+}
+
 /// One row a step or time, one column a replica, the newest first. Says what did not fit.
-fn table(points: &BTreeMap<SeriesKey, Vec<Point>>, by_step: bool) -> (Vec<String>, Vec<Vec<String>>, String) {
+fn table(points: &Series, by_step: bool) -> (Vec<String>, Vec<Vec<String>>, String) {
     let shown: Vec<(&SeriesKey, BTreeMap<i64, f64>)> = points
         .iter()
         .take(COLUMNS)
         .map(|(key, points)| {
-            let place = |point: &Point| if by_step { point.step } else { Some(point.at) };
             (
                 key,
                 points
                     .iter()
-                    .filter_map(|point| Some((place(point)?, point.value)))
+                    .filter_map(|point| Some((range::place(point, by_step)?, point.value)))
                     .collect(),
             )
         })

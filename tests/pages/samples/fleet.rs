@@ -18,14 +18,19 @@ pub fn nodes(count: u32) -> NodesPage {
                 cells: (from..from + 2).map(cell).collect(),
             },
             GridRun {
+                tone: Tone::Critical,
+                label: "3 ready, but critical".into(),
+                cells: (from + 11..from + 14).map(cell).collect(),
+            },
+            GridRun {
                 tone: Tone::Warning,
                 label: "9 ready, with a warning".into(),
                 cells: (from + 2..from + 11).map(cell).collect(),
             },
             GridRun {
                 tone: Tone::Stale,
-                label: "14 not seen lately".into(),
-                cells: (from + 11..from + 25).map(cell).collect(),
+                label: "11 not seen lately".into(),
+                cells: (from + 14..from + 25).map(cell).collect(),
             },
             GridRun {
                 tone: Tone::Succeeded,
@@ -54,6 +59,7 @@ pub fn nodes(count: u32) -> NodesPage {
             ],
             legend: vec![
                 (Tone::Failed, "not ready".into()),
+                (Tone::Critical, "ready, but critical".into()),
                 (Tone::Warning, "ready, with a warning".into()),
                 (Tone::Stale, "not seen lately".into()),
                 (Tone::Succeeded, "ready".into()),
@@ -99,19 +105,22 @@ pub fn node() -> NodePage {
         id: id.into(),
         title: title.into(),
         says: says.into(),
-        svg: plot::draw(&Chart {
-            title,
-            description: says,
-            x: Horizontal::Time,
-            y_label: unit,
-            from_zero: true,
-            series: vec![Line {
-                name: title.into(),
-                color: 0,
-                points: over_time(curve(3, 240, from, to), 15.0),
-                stands_out: false,
-            }],
-        })
+        svg: plot::draw(
+            &Chart {
+                title,
+                description: says,
+                x: Horizontal::Time,
+                y_label: unit,
+                from_zero: true,
+                series: vec![Line {
+                    name: title.into(),
+                    color: 0,
+                    points: over_time(curve(3, 240, from, to), 15.0),
+                    stands_out: false,
+                }],
+            },
+            plot::Size::Small,
+        )
         .unwrap(),
         numbers: "/nodes/x/numbers/cpu".into(),
     };

@@ -48,14 +48,17 @@ pub fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
         id: id.into(),
         title: title.into(),
         says: says.into(),
-        svg: plot::draw(&Chart {
-            title,
-            description: says,
-            x,
-            y_label,
-            from_zero,
-            series,
-        })
+        svg: plot::draw(
+            &Chart {
+                title,
+                description: says,
+                x,
+                y_label,
+                from_zero,
+                series,
+            },
+            plot::Size::Small,
+        )
         .unwrap(),
         numbers: format!("/jobs/{JOB}/numbers/{id}"),
     };

@@ -26,6 +26,8 @@ pub fn log_rows() -> Vec<LogRow> {
                 color: rank,
                 stderr: index % 9 > 6,
                 error: index % 9 > 6,
+                chosen: index > 55,
+                href: format!("#worker-{rank}.stdout.{}", 1240 + index),
                 time: at.format("%H:%M:%S%.3f").to_string(),
                 exact: at.format("%Y-%m-%d %H:%M:%S UTC").to_string(),
                 iso: at.to_rfc3339(),
@@ -71,6 +73,7 @@ pub fn logs(searched: bool) -> LogsPage {
         time_mode: "clock",
         search: if searched { "nan".into() } else { String::new() },
         regex: false,
+        only: false,
         follow: true,
         found: searched.then(|| Found {
             summary: "\"nan\" was found 12 times, in 2 of 8 ranks".into(),

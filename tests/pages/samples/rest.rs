@@ -68,6 +68,16 @@ pub fn numbers() -> NumbersPage {
         ),
         heading: "loss of mixtral-pretrain".into(),
         about: "Attempt 2, every rank, by step.".into(),
+        place: Place {
+            path: "/jobs/x/numbers/loss".into(),
+            kept: ("attempt", "2".into()),
+            unit: "step",
+            from: "100".into(),
+            first: "10".into(),
+            last: "1,240".into(),
+            ..Place::default()
+        },
+        plot: running_job().plots.into_iter().next(),
         csv: "/x.csv".into(),
         json: "/x.json".into(),
         columns: ["Step", "worker-0", "worker-1"].map(Into::into).to_vec(),

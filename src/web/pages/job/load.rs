@@ -65,7 +65,7 @@ pub fn notice(query: &JobQuery) -> Option<String> {
 const ATTEMPTS: i64 = 50;
 const EVENTS: i64 = 15;
 const CHECKPOINTS: i64 = 5;
-const REPLICAS: i64 = 10_000;
+pub const REPLICAS: i64 = 10_000;
 
 pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) -> Result<JobPage, Error> {
     let (db, actor, now) = (&state.db, &asker.caller.actor, state.actions.now());

@@ -14,7 +14,7 @@ use crate::{
     },
     web::{
         pages::{told, view::Plot},
-        plot::{self, Chart, Horizontal, Line},
+        plot::{self, Chart, Horizontal, Line, Size},
     },
 };
 
@@ -45,7 +45,7 @@ pub fn plots(id: JobId, attempt: i32, series: &Series, replicas: &[Replica]) -> 
     names.extend([CPU, MEMORY]);
     names
         .into_iter()
-        .filter_map(|name| drawn(id, attempt, name, series, replicas))
+        .filter_map(|name| plot(id, attempt, name, series, replicas, Size::Small))
         .collect()
 }
 
@@ -59,7 +59,8 @@ fn called(name: &str, most: f64) -> (String, &'static str, f64) {
     }
 }
 
-fn drawn(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Replica]) -> Option<Plot> {
+/// One series of all replicas.
+pub fn plot(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Replica], size: Size) -> Option<Plot> {
     let mine = |key: &SeriesKey| key.name == name && key.attempt == attempt;
     let values = series
         .iter()
@@ -137,7 +138,7 @@ fn drawn(id: JobId, attempt: i32, name: &str, series: &Series, replicas: &[Repli
         from_zero: used,
         series: lines,
     };
-    let svg = plot::draw(&chart)?;
+    let svg = plot::draw(&chart, size)?;
     Some(Plot {
         id: format!("plot-{}", told::encoded(name)),
         numbers: format!("/jobs/{id}/numbers/{}?attempt={attempt}", told::encoded(name)),

@@ -8,7 +8,7 @@ use serde_json::json;
 use trainyard_core::{model::JobId, plan::words};
 
 use super::{
-    Found, LogsPage, LogsQuery,
+    Found, LogRow, LogsPage, LogsQuery,
     rows::{self, TimeMode},
 };
 use crate::{
@@ -71,7 +71,12 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
     .await?;
     let filter = query.filter(number);
     let streams: Vec<StreamRow> = all.iter().filter(|row| filter.takes(row)).cloned().collect();
-    let window = window(db, &streams, query).await?;
+    let search = LogsQuery::text(&query.search).map(str::to_owned);
+    let only = search.as_deref().filter(|_| query.only);
+    let window = match only {
+        Some(text) => matching(db, &streams, text, query.regex).await?,
+        None => window(db, &streams, query).await?,
+    };
     let complete = follow::is_complete(db, id).await?;
     let start = attempt.map_or(detail.job.created_at, |attempt| {
         attempt.running_at.unwrap_or(attempt.admitted_at)
@@ -83,7 +88,6 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
     };
     let chosen = query.chosen(number);
     let address = format!("/jobs/{id}/logs?{chosen}");
-    let search = LogsQuery::text(&query.search).map(str::to_owned);
     let found = match &search {
         Some(text) => Some(hits(db, &streams, text, query.regex, &address).await?),
         None => None,
@@ -91,7 +95,10 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
     let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
     let sentence = told::job_sentence(&detail.job, &aside, &told::More::default(), now);
     let name = detail.job.name.clone();
-    let follow = !complete && query.at.is_none() && query.before.is_none() && query.since.is_none() && search.is_none();
+    let placed = [&query.at, &query.before, &query.since]
+        .into_iter()
+        .any(Option::is_some);
+    let follow = !complete && !placed && (search.is_none() || only.is_some());
     let api = api_choice(query, number);
     let resume = format!("/jobs/{id}/logs/live?{chosen}&from=");
     let config = json!({
@@ -101,7 +108,17 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         "start": start.timestamp_millis(),
         "older": window.older,
         "newer": window.newer,
+        "attempt": number,
+        "only": only.map(|text| json!({ "text": text, "regex": query.regex, "context": address })),
     });
+    let edges = (window.lines.first().cloned(), window.lines.last().cloned());
+    let mut rows: Vec<LogRow> = window.lines.into_iter().map(|line| rows::row(line, mode)).collect();
+    rows::choose(&mut rows, LogsQuery::text(&query.at), LogsQuery::text(&query.to));
+    if only.is_some() {
+        for row in &mut rows {
+            row.href = format!("{address}&at={0}#{0}", row.anchor);
+        }
+    }
     let edge = |line: Option<&LogLine>| line.map(|line| told::encoded(&line.at));
     Ok(LogsPage {
         shell: Shell {
@@ -159,18 +176,22 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
             .collect(),
         time_mode: mode.class(),
         regex: query.regex,
+        only: only.is_some(),
         follow,
         found,
         first_error: Some(format!("/jobs/{id}/first-error?{chosen}")),
         download: format!("/api/v1/jobs/{id}/logs/download?{api}"),
-        older: edge(window.lines.first())
+        older: edge(edges.0.as_ref())
             .filter(|_| window.older)
             .map(|at| format!("{address}&before={at}")),
-        newer: edge(window.lines.last())
+        newer: edge(edges.1.as_ref())
             .filter(|_| window.newer)
             .map(|at| format!("{address}&since={at}")),
-        none: none(complete, home.attempt, streams.is_empty()).to_owned(),
-        rows: window.lines.into_iter().map(|line| rows::row(line, mode)).collect(),
+        none: match only {
+            Some(_) => "No line has this in it yet.".to_owned(),
+            None => none(complete, home.attempt, streams.is_empty()).to_owned(),
+        },
+        rows,
         search: search.unwrap_or_default(),
         viewer_config: config.to_string(),
     })
@@ -253,6 +274,33 @@ async fn window(db: &Db, streams: &[StreamRow], query: &LogsQuery) -> Result<Win
         newer: until.is_some(),
         next: page.next.clone(),
         lines,
+    })
+}
+
+/// The lines that a search finds, and nothing else; what comes later is sifted by the reader's own page.
+async fn matching(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool) -> Result<Window, Error> {
+    const SHOWN: usize = 1_000;
+    // Where following goes on is known before the search: a line that is in both is shown once.
+    let next = read(db, streams, Begin::From(From::Tail(1)), None, 1).await?.next;
+    let mut lines: Vec<LogLine> = match Needle::new(text, is_regex, !is_regex) {
+        Ok(needle) => {
+            let limits = Limits {
+                lines: SHOWN,
+                lines_per_stream: SHOWN / 2,
+                ..Limits::default()
+            };
+            let found = search::search(db, streams, &needle, None, limits).await?;
+            found.groups.into_iter().flat_map(|group| group.lines).collect()
+        }
+        // What is wrong with it is told where hits are counted.
+        Err(_) => Vec::new(),
+    };
+    lines.sort_by(|a, b| (&a.at, a.rank, a.stream.as_str(), a.line).cmp(&(&b.at, b.rank, b.stream.as_str(), b.line)));
+    Ok(Window {
+        lines,
+        next,
+        older: false,
+        newer: false,
     })
 }
 

@@ -52,6 +52,8 @@ pub struct LogsPage {
     pub time_mode: &'static str,
     pub search: String,
     pub regex: bool,
+    /// Only the lines that the search finds are shown.
+    pub only: bool,
     pub follow: bool,
     pub found: Option<Found>,
     pub first_error: Option<String>,
@@ -75,6 +77,10 @@ pub struct LogRow {
     pub color: u32,
     pub stderr: bool,
     pub error: bool,
+    /// It is of the lines that the address names.
+    pub chosen: bool,
+    /// Where its number leads: to itself, or to it among its neighbours.
+    pub href: String,
     pub time: String,
     pub exact: String,
     pub iso: String,
@@ -113,8 +119,13 @@ pub struct LogsQuery {
     pub search: Option<String>,
     #[serde(default)]
     pub regex: bool,
+    /// Show only what the search finds.
+    #[serde(default)]
+    pub only: bool,
     /// A line's anchor: the window lies around it.
     pub at: Option<String>,
+    /// The last line of a range that begins at `at`.
+    pub to: Option<String>,
     /// Only what was stored before this time, or since it.
     pub before: Option<String>,
     pub since: Option<String>,

@@ -79,6 +79,8 @@ pub fn row(line: LogLine, mode: TimeMode) -> LogRow {
         replica: format!("{}-{}", line.role, line.index),
         color: color(line.rank),
         stderr: line.stream == trainyard_core::model::LogStream::Stderr,
+        chosen: false,
+        href: format!("#{}", anchor(&line)),
         error: pattern.as_ref().is_some_and(|pattern| pattern.is_match(&plain)),
         time: time(at, mode),
         exact: at.format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
@@ -106,6 +108,16 @@ fn time(at: DateTime<Utc>, mode: TimeMode) -> String {
             )
         }
         TimeMode::Clock | TimeMode::Off => at.format("%H:%M:%S%.3f").to_string(),
+    }
+}
+
+/// Marks the rows from one line to another, in whatever order the address names them.
+pub fn choose(rows: &mut [LogRow], at: Option<&str>, to: Option<&str>) {
+    let place = |anchor: &str| rows.iter().position(|row| row.anchor == anchor);
+    let Some(first) = at.and_then(place) else { return };
+    let last = to.and_then(place).unwrap_or(first);
+    for row in &mut rows[first.min(last)..=first.max(last)] {
+        row.chosen = true;
     }
 }
 
@@ -183,6 +195,24 @@ mod tests {
         for fine in ["step=1 error=0.2", "validation error 0.31", "0 errors", "loss=0.2"] {
             assert!(!row(line(fine), TimeMode::Clock).error, "{fine}");
         }
+    }
+
+    #[test]
+    fn a_range_is_marked_whichever_end_is_named_first() {
+        let rows = |at: Option<&str>, to: Option<&str>| -> Vec<bool> {
+            let lines = (1..=4).map(|number| LogLine {
+                line: Some(number),
+                ..line("")
+            });
+            let mut rows: Vec<LogRow> = lines.map(|line| row(line, TimeMode::Clock)).collect();
+            choose(&mut rows, at, to);
+            rows.iter().map(|row| row.chosen).collect()
+        };
+        let (two, three) = (Some("param-server-3.stderr.2"), Some("param-server-3.stderr.3"));
+        assert_eq!(rows(two, three), [false, true, true, false]);
+        assert_eq!(rows(three, two), [false, true, true, false]);
+        assert_eq!(rows(two, Some("param-server-3.stderr.99")), [false, true, false, false]);
+        assert_eq!(rows(None, two), [false; 4]);
     }
 
     #[test]

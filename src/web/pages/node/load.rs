@@ -22,6 +22,7 @@ use crate::{
         told,
         view::{Choice, Condition, Crumb, Fact, Section, Shell, State, Tone},
     },
+    web::plot::Size,
 };
 
 const RUNNING: i64 = 200;
@@ -87,7 +88,7 @@ pub async fn load(
                 count: None,
             })
             .collect(),
-        plots: measures::plots(id, range, &series, now),
+        plots: measures::plots(id, range, &series, now, Size::Small),
         gpus: gpus(&node.usage),
         facts: facts(&node, now),
         events: events.into_iter().map(|row| told::event(row, now)).collect(),

@@ -7,7 +7,7 @@ use crate::{
     db::metrics::{Point, SeriesKey},
     web::{
         pages::{told, view::Plot},
-        plot::{self, Chart, Horizontal, Line},
+        plot::{self, Chart, Horizontal, Line, Size},
     },
 };
 
@@ -61,6 +61,7 @@ pub fn plots(
     range: &str,
     series: &std::collections::BTreeMap<SeriesKey, Vec<Point>>,
     now: DateTime<Utc>,
+    size: Size,
 ) -> Vec<Plot> {
     let mut all: Vec<(&SeriesKey, &Vec<Point>)> = series.iter().collect();
     all.sort_by_key(|(key, _)| {
@@ -90,7 +91,7 @@ pub fn plots(
                 if old { "when last seen" } else { "now" },
                 plot::number(most)
             );
-            let svg = plot::draw(&Chart {
+            let chart = Chart {
                 title: &title,
                 description: &says,
                 x: Horizontal::Time,
@@ -102,7 +103,8 @@ pub fn plots(
                     points,
                     stands_out: false,
                 }],
-            })?;
+            };
+            let svg = plot::draw(&chart, size)?;
             Some(Plot {
                 id: format!("plot-{}", told::encoded(&key.name)),
                 numbers: format!("/nodes/{id}/numbers/{}?range={range}", told::encoded(&key.name)),
