@@ -98,7 +98,8 @@ def requests(world):
     return {
         "healthz": nothing, "readyz": nothing, "job_schema": nothing, "get_me": nothing, "get_installation": nothing,
         "get_feed": nothing, "list_jobs": nothing, "list_clusters": nothing, "list_nodes": nothing,
-        "list_users": nothing, "list_teams": nothing, "list_tokens": nothing, "list_audit": nothing,
+        "confirm_restore": nothing, "list_users": nothing, "list_teams": nothing,
+        "list_tokens": nothing, "list_audit": nothing,
         "list_secrets": lambda: {"query": team},
         "create_job": body(document),
         "get_job": of_failed, "clone_job": of_failed, "list_attempts": of_failed, "list_replicas": of_failed,

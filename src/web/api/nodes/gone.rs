@@ -5,6 +5,7 @@ use trainyard_core::model::NodeId;
 
 use super::super::super::{
     Error, WebState,
+    error::Problem,
     extract::{Asker, PathOf},
 };
 use crate::db::nodes_read::Node;
@@ -17,7 +18,11 @@ use crate::db::nodes_read::Node;
     path = "/api/v1/nodes/{node}/gone",
     tag = "nodes",
     params(("node" = NodeId, Path, description = "The node's id")),
-    responses((status = 200, description = "It is gone", body = Node))
+    responses(
+        (status = 200, description = "It is gone", body = Node),
+        (status = 409, description = "Its worker was there a moment ago", body = Problem,
+            content_type = "application/problem+json")
+    )
 )]
 pub async fn declare_gone(
     State(state): State<WebState>,
