@@ -192,7 +192,7 @@ async fn until_stopped(
     let mut loops = JoinSet::new();
     let wakes = Listener::start(&db, notify::ALL, stop.clone());
     let welcome = match parts.all_in_one {
-        true => Some(bootstrap::first_start(&db, clock.now()).await?),
+        true => Some(when_it_is_there(stop, || bootstrap::first_start(&db, clock.now())).await?),
         false => None,
     };
     if let Some(metrics) = metrics {
@@ -241,7 +241,7 @@ async fn until_stopped(
         }));
     }
     if let Some(welcome) = &welcome {
-        greet(config, &db, welcome, clock.now()).await?;
+        greet(config, &db, welcome, clock.now(), stop).await?;
     }
     if parts.examples
         && let Some(welcome) = &welcome
@@ -410,9 +410,15 @@ async fn open_worker(
 }
 
 /// Tells the person where to go, and leaves their commands a way in.
-async fn greet(config: &Config, db: &Db, welcome: &Welcome, now: chrono::DateTime<Utc>) -> Result<(), AppError> {
+async fn greet(
+    config: &Config,
+    db: &Db,
+    welcome: &Welcome,
+    now: chrono::DateTime<Utc>,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
     if let Some(path) = &config.client_file {
-        let token = bootstrap::local_token(db, welcome, path, now).await?;
+        let token = when_it_is_there(stop, || bootstrap::local_token(db, welcome, path, now)).await?;
         if let Some(token) = token {
             config::write_client_file(path, &config.public_url, &token).map_err(|source| AppError::Io {
                 what: format!("{} can't be written", path.display()),
@@ -420,7 +426,7 @@ async fn greet(config: &Config, db: &Db, welcome: &Welcome, now: chrono::DateTim
             })?;
         }
     }
-    let link = bootstrap::signin_link(db, welcome.user, now).await?;
+    let link = when_it_is_there(stop, || bootstrap::signin_link(db, welcome.user, now)).await?;
     println!("\nTrainyard runs at {}\n", config.public_url);
     println!(
         "  Sign in (once, within 15 minutes): {}/sign-in/{link}",
@@ -428,7 +434,7 @@ async fn greet(config: &Config, db: &Db, welcome: &Welcome, now: chrono::DateTim
     );
     println!("  Another link later:                trainyard token link");
     println!("  Stop it with Ctrl-C; jobs go on.\n");
-    if let Some(at) = installation::read(db).await?.restored_at {
+    if let Some(at) = when_it_is_there(stop, || installation::read(db)).await?.restored_at {
         println!("  These records were restored at {}.", at.format("%Y-%m-%d %H:%M UTC"));
         println!("  Workers only observe. Have a look at the jobs, then: trainyard restore --confirm\n");
     }
