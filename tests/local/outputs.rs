@@ -229,6 +229,24 @@ async fn a_worker_hears_of_what_another_one_starts_beside_it() {
     assert_eq!(world.ends(launch.attempt).await[0].code, Some(3));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_never_stops_printing_does_not_hide_what_another_worker_starts() {
+    let world = World::new();
+    let chatty = script(1, "while :; do echo on and on; sleep 0.05; done");
+    world.runtime.start(&chatty).await.expect("started");
+    world.says(chatty.attempt, "worker-0", "on and on").await;
+    let quiet = script(1, "exec sleep 600");
+    world.another().start(&quiet).await.expect("started");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !news(&world).await.contains(&quiet.attempt) {
+        assert!(Instant::now() < deadline, "nobody heard of it");
+    }
+    for launch in [&chatty, &quiet] {
+        world.runtime.stop(launch.attempt).await.expect("stopped");
+        world.ends(launch.attempt).await;
+    }
+}
+
 async fn news(world: &World) -> Vec<AttemptId> {
     let news = tokio::time::timeout(Duration::from_secs(60), world.runtime.changed());
     news.await.expect("woken")

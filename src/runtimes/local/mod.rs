@@ -19,6 +19,7 @@ use bytes::Bytes;
 use chrono::Utc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use trainyard_core::{
     document::job::Code,
     model::{AttemptId, JobId, Launch, Observed, ReplicaKey},
@@ -106,6 +107,8 @@ pub(crate) struct Inner {
     watcher: watch::Watcher,
     /// The attempts all of whose replicas are watched.
     watched: Mutex<BTreeSet<AttemptId>>,
+    /// When to look for further ones.
+    look_for_new_at: Mutex<Instant>,
 }
 
 /// Attempts that another process of this machine started are looked for this often.
@@ -134,6 +137,7 @@ impl LocalRuntime {
             cgroups: cgroup::find(),
             watcher: watch::Watcher::new(),
             watched: Mutex::default(),
+            look_for_new_at: Mutex::new(Instant::now() + LOOK_FOR_NEW),
         };
         inner.watch_new().map_err(retry("the attempts"))?;
         Ok(Self { inner: Arc::new(inner) })
@@ -298,10 +302,22 @@ impl Runtime for LocalRuntime {
 
     async fn changed(&self) -> Vec<AttemptId> {
         loop {
+            let at = *self
+                .inner
+                .look_for_new_at
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            // The look comes first when both are due: a job that never stops printing must not put it off for ever.
             tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(at) => {}
                 changed = self.inner.watcher.changed() => return changed,
-                () = tokio::time::sleep(LOOK_FOR_NEW) => {}
             }
+            *self
+                .inner
+                .look_for_new_at
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Instant::now() + LOOK_FOR_NEW;
             if let Err(error) = self
                 .blocking(|inner| inner.watch_new().map_err(retry("the attempts")))
                 .await
