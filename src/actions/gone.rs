@@ -3,7 +3,7 @@
 use serde_json::json;
 use trainyard_core::{model::NodeId, plan::words};
 
-use super::{Actions, Ask, FieldFault, Refusal, Tries, found};
+use super::{Actions, Ask, FieldFault, Refusal, despite_collisions, found};
 use crate::db::{
     DbError, audit, gone, nodes_read,
     nodes_read::Node,
@@ -15,12 +15,7 @@ impl Actions {
     /// elsewhere. Should the machine come back after all, it does so as a new node, and ends what still runs on it.
     pub async fn declare_gone(&self, ask: Ask<'_>, node: NodeId) -> Result<Node, Refusal> {
         ask.admin()?;
-        let mut tries = Tries::default();
-        let mut done = self.try_declare_gone(ask, node).await;
-        while tries.again(&done) {
-            done = self.try_declare_gone(ask, node).await;
-        }
-        done?;
+        despite_collisions(|| self.try_declare_gone(ask, node)).await?;
         self.wake.subject(node.0);
         found(
             "node",

@@ -56,16 +56,18 @@ pub struct Actions {
 }
 
 /// Deeds lock what they are about and then ask for a look at it; a worker has its look and then locks what it is about.
-/// Where the two meet, the database undoes one of them, and the deed is done again. Counts how often that was.
-#[derive(Default)]
-struct Tries(u8);
-
-impl Tries {
-    /// Whether to do it again.
-    fn again<T>(&mut self, done: &Result<T, Refusal>) -> bool {
-        self.0 += 1;
-        self.0 < 4 && matches!(done, Err(Refusal::Db(error)) if error.is_collision())
+/// Where the two meet, the database undoes one of them, and the deed is done again, four times in all at most.
+async fn despite_collisions<T, F>(deed: impl Fn() -> F) -> Result<T, Refusal>
+where
+    F: Future<Output = Result<T, Refusal>>,
+{
+    for _ in 1..4 {
+        match deed().await {
+            Err(Refusal::Db(error)) if error.is_collision() => {}
+            done => return done,
+        }
     }
+    deed().await
 }
 
 /// Who asks, and in which request.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trainyard_core::model::{JobId, TeamRole, Wanted};
 
-use super::{Actions, Ask, FieldFault, Refusal, Tries, found};
+use super::{Actions, Ask, FieldFault, Refusal, despite_collisions, found};
 use crate::db::{
     DbError, Tx, audit,
     events::{self, NewEvent, Subject},
@@ -77,12 +77,7 @@ impl Actions {
         verb: Verb,
         if_match: Option<&str>,
     ) -> Result<JobDetail, Refusal> {
-        let mut tries = Tries::default();
-        let mut done = self.try_wish(ask, job, verb, if_match).await;
-        while tries.again(&done) {
-            done = self.try_wish(ask, job, verb, if_match).await;
-        }
-        done?;
+        despite_collisions(|| self.try_wish(ask, job, verb, if_match)).await?;
         self.wake.subject(job.0);
         found(
             "job",
@@ -125,12 +120,7 @@ impl Actions {
                     .hint("higher starts first; 0 is usual"),
             ));
         }
-        let mut tries = Tries::default();
-        let mut done = self.try_set_priority(ask, job, priority, if_match).await;
-        while tries.again(&done) {
-            done = self.try_set_priority(ask, job, priority, if_match).await;
-        }
-        done?;
+        despite_collisions(|| self.try_set_priority(ask, job, priority, if_match)).await?;
         self.wake.subject(job.0);
         found(
             "job",
