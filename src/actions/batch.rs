@@ -1,6 +1,5 @@
-//! Creates, coalesced. A task takes whatever waits, without a timer, and writes it with one statement: alone a create
-//! waits for nothing, and under load hundreds share one round trip and one commit. A second such task was measured: it
-//! halves the batches and wins nothing, also at 16 callers.
+//! Creates, coalesced. Whatever waits is written with one statement, without a timer: alone a create waits for nothing,
+//! and under load hundreds share one round trip and one commit. While one batch is being committed, another is written.
 //!
 //! One bad row can't fail its neighbours: everything that can be checked was checked before, and where the database
 //! still refuses a batch, its jobs are written one by one, so that only the guilty one is refused.
@@ -8,7 +7,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, SubsecRound, Utc};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use trainyard_core::model::{JobId, UserId};
 use uuid::Uuid;
 
@@ -18,9 +17,12 @@ use crate::{
     db::{
         Db, DbError,
         jobs_create::{self, Key, NewJob, Replay},
+        tasks::TaskKind,
     },
 };
 
+/// Batches that are with the database at once.
+const LANES: usize = 2;
 /// One statement writes at most this many.
 const BATCH: usize = 256;
 /// This many may wait; the next one is told to come back later.
@@ -67,8 +69,10 @@ impl Creator {
 }
 
 async fn write(db: Db, clock: Arc<dyn Clock>, wake: Waker, mut waiting: mpsc::Receiver<Pending>) {
+    let lanes = Arc::new(Semaphore::new(LANES));
     let mut batch: Vec<Pending> = Vec::with_capacity(BATCH);
-    loop {
+    // What goes together is decided when a lane is free, and not before.
+    while let Ok(lane) = lanes.clone().acquire_owned().await {
         if batch.is_empty() && waiting.recv_many(&mut batch, BATCH).await == 0 {
             return;
         }
@@ -76,7 +80,12 @@ async fn write(db: Db, clock: Arc<dyn Clock>, wake: Waker, mut waiting: mpsc::Re
         batch.retain(|pending| !pending.reply.is_closed());
         let later = apart(&mut batch);
         if !batch.is_empty() {
-            write_batch(&db, clock.as_ref(), &wake, std::mem::take(&mut batch)).await;
+            let (db, clock, wake) = (db.clone(), clock.clone(), wake.clone());
+            let batch = std::mem::take(&mut batch);
+            tokio::spawn(async move {
+                write_batch(&db, clock.as_ref(), &wake, batch).await;
+                drop(lane);
+            });
         }
         batch = later;
     }
@@ -112,13 +121,10 @@ fn apart(batch: &mut Vec<Pending>) -> Vec<Pending> {
 async fn write_batch(db: &Db, clock: &dyn Clock, wake: &Waker, batch: Vec<Pending>) {
     // Postgres keeps microseconds; what is answered now must be what is read later.
     let now = clock.now().trunc_subsecs(6);
-    let Some(installation) = batch.first().map(|pending| pending.installation) else {
-        return;
-    };
     let jobs: Vec<&NewJob> = batch.iter().map(|pending| &pending.job).collect();
-    let mut written = jobs_create::insert(db, installation, &jobs, now).await;
+    let mut written = jobs_create::insert(db, &jobs, now).await;
     if written.as_ref().is_err_and(DbError::is_collision) {
-        written = jobs_create::insert(db, installation, &jobs, now).await;
+        written = jobs_create::insert(db, &jobs, now).await;
     }
     match written {
         Ok(written) => {
@@ -130,7 +136,7 @@ async fn write_batch(db: &Db, clock: &dyn Clock, wake: &Waker, batch: Vec<Pendin
         Err(error) if batch.len() > 1 && !error.is_passing() => {
             tracing::warn!(%error, jobs = batch.len(), "a batch of creates was refused; writing them one by one");
             for pending in batch {
-                match jobs_create::insert(db, installation, &[&pending.job], now).await {
+                match jobs_create::insert(db, &[&pending.job], now).await {
                     Ok(written) => answer(db, wake, pending, written == [true], now).await,
                     Err(error) => drop(pending.reply.send(Err(error.into()))),
                 }
@@ -148,6 +154,10 @@ async fn answer(db: &Db, wake: &Waker, pending: Pending, written: bool, now: Dat
     let result = match &pending.job.key {
         _ if written => {
             wake.subject(pending.job.id.0);
+            match pending.job.cluster {
+                Some(cluster) => wake.look(TaskKind::Queue, cluster.0),
+                None => wake.look(TaskKind::Place, pending.installation),
+            }
             Ok(Created {
                 job: pending.job.id,
                 at: now,

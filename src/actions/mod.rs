@@ -80,7 +80,7 @@ pub struct Ask<'a> {
 impl Actions {
     /// Starts the two small tasks that gather creates and wake-ups; they end when the last clone is gone.
     pub fn new(db: Db, clock: Arc<dyn Clock>, keys: Arc<KeyFile>) -> Self {
-        let wake = wake::Waker::start(db.clone());
+        let wake = wake::Waker::start(db.clone(), clock.clone());
         let creator = batch::Creator::start(db.clone(), clock.clone(), wake.clone());
         Self {
             db,

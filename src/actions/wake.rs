@@ -1,14 +1,25 @@
-//! Notifications after commits. They only save a second of waiting, so they are sent by one small task that gathers
-//! whatever came while the last ones were on their way: at a thousand creates a second that is a few, and none of them
-//! holds the lock that Postgres takes for a NOTIFY while a create commits.
+//! What follows a commit and only saves a second of waiting: notifications, and the poke of the one task that admits or
+//! places new jobs. One small task sends them and gathers whatever came while the last ones were on their way: at a
+//! thousand creates a second that is a few, none of them holds the lock that Postgres takes for a NOTIFY while a create
+//! commits, and creates do not wait for each other at the row of that task.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::db::{Db, notify};
+use crate::{
+    clock::Clock,
+    db::{
+        Db, DbError, notify,
+        tasks::{self, TaskKind},
+    },
+};
 
 /// How many subjects may wait to be told about; beyond that listeners find them by looking.
 const WAITING: usize = 4096;
+/// Between one sending and the next.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 pub struct Waker {
@@ -18,14 +29,16 @@ pub struct Waker {
 enum Signal {
     /// A job, node or cluster has news, and a task about it may be due.
     Subject(Uuid),
+    /// A new job waits for this task.
+    Look(TaskKind, Uuid),
     /// Tokens, users or memberships changed.
     Access,
 }
 
 impl Waker {
-    pub fn start(db: Db) -> Self {
+    pub fn start(db: Db, clock: Arc<dyn Clock>) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
-        tokio::spawn(send(db, waiting));
+        tokio::spawn(send(db, clock, waiting));
         Self { queue }
     }
 
@@ -34,19 +47,25 @@ impl Waker {
         let _ = self.queue.try_send(Signal::Subject(subject));
     }
 
+    pub fn look(&self, kind: TaskKind, subject: Uuid) {
+        let _ = self.queue.try_send(Signal::Look(kind, subject));
+    }
+
     pub fn access(&self) {
         let _ = self.queue.try_send(Signal::Access);
     }
 }
 
-async fn send(db: Db, mut waiting: mpsc::Receiver<Signal>) {
+async fn send(db: Db, clock: Arc<dyn Clock>, mut waiting: mpsc::Receiver<Signal>) {
     let mut signals = Vec::with_capacity(256);
     while waiting.recv_many(&mut signals, 1024).await > 0 {
         let mut subjects: Vec<Uuid> = Vec::with_capacity(signals.len());
+        let mut looks = BTreeSet::new();
         let mut access = false;
         for signal in signals.drain(..) {
             match signal {
                 Signal::Subject(subject) => subjects.push(subject),
+                Signal::Look(kind, subject) => drop(looks.insert((kind, subject))),
                 Signal::Access => access = true,
             }
         }
@@ -56,14 +75,27 @@ async fn send(db: Db, mut waiting: mpsc::Receiver<Signal>) {
             .into_iter()
             .map(|payload| (notify::EVENTS, payload))
             .collect();
-        if !subjects.is_empty() {
+        if !subjects.is_empty() || !looks.is_empty() {
             notices.push((notify::TASKS, String::new()));
         }
         if access {
             notices.push((notify::ACCESS, String::new()));
         }
+        if let Err(error) = poke(&db, clock.as_ref(), &looks).await {
+            tracing::debug!(%error, "tasks could not be poked; the jobs' own looks will");
+        }
         if let Err(error) = notify::send_all(&db, &notices).await {
             tracing::debug!(%error, "wake-ups could not be sent; listeners will look by themselves");
         }
+        tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// One statement each: a poke takes its row only for itself.
+async fn poke(db: &Db, clock: &dyn Clock, looks: &BTreeSet<(TaskKind, Uuid)>) -> Result<(), DbError> {
+    for (kind, subject) in looks {
+        let mut connection = db.pool().acquire().await?;
+        tasks::poke(&mut connection, *kind, *subject, None, clock.now()).await?;
+    }
+    Ok(())
 }

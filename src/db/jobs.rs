@@ -38,6 +38,8 @@ pub struct JobRecord {
     pub step_at: Option<DateTime<Utc>>,
     pub stale_since: Option<DateTime<Utc>>,
     pub deleted_at: Option<DateTime<Utc>>,
+    /// Nobody has said yet why it waits.
+    pub unanswered: bool,
 }
 
 /// A change of phase, with its reason as a code and as words.
@@ -55,7 +57,7 @@ pub async fn load(db: &Db, id: JobId) -> Result<JobRecord, DbError> {
         r#"/* jobs::load */
         select j.id, j.team_id, t.name as team_name, j.name, j.document, j.wanted, j.phase, j.reason, j.message,
             j.generation, j.attempt, j.cluster_id, j.created_at, j.queued_at, j.queued_seconds, j.not_before,
-            j.step, j.step_at, j.stale_since, j.deleted_at
+            j.step, j.step_at, j.stale_since, j.deleted_at, j.why is null as "unanswered!"
         from jobs j join teams t on t.id = j.team_id where j.id = $1"#,
         id.0
     )
@@ -82,6 +84,7 @@ pub async fn load(db: &Db, id: JobId) -> Result<JobRecord, DbError> {
         step_at: row.step_at,
         stale_since: row.stale_since,
         deleted_at: row.deleted_at,
+        unanswered: row.unanswered,
     })
 }
 

@@ -1,8 +1,9 @@
-//! Creating jobs, many with one statement: rows, first events, first usage intervals, audit, idempotency keys and the
-//! pokes that make workers look. Either all of it is there afterwards or none.
+//! Creating jobs, many with one statement: rows, first events, first usage intervals, audit, idempotency keys and each
+//! job's own task. Either all of it is there afterwards or none.
 //!
-//! Deliberately absent: notifications. A NOTIFY inside this transaction would put every create of every server in one
-//! line; the caller sends one afterwards.
+//! Deliberately absent: notifications, and the poke of the task that places or admits. Either one inside this
+//! transaction would put every create of every server in one line; the caller sends both afterwards. Should it die
+//! before, the job's own task is due after [`OWN_LOOK`] and pokes.
 
 use std::collections::BTreeMap;
 
@@ -70,9 +71,12 @@ pub enum Replay {
 /// How long an idempotency key is remembered.
 pub const KEY_LIFE: Duration = Duration::hours(24);
 
+/// When a new job's own task is due, if nothing pokes it before.
+pub const OWN_LOOK: Duration = Duration::seconds(1);
+
 /// Writes all of them or none. Two jobs of one call must not share an idempotency key.
 /// Answers for each job whether it was written; one that was not had a key that is in use, see [`replay`].
-pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime<Utc>) -> Result<Vec<bool>, DbError> {
+pub async fn insert(db: &Db, jobs: &[&NewJob], now: DateTime<Utc>) -> Result<Vec<bool>, DbError> {
     let columns = Columns::of(jobs);
     let written: Vec<Uuid> = sqlx::query_scalar!(
         r#"/* jobs_create::insert */
@@ -116,15 +120,7 @@ pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime
             select 'installation', audit_id, $28, owner_id, token_id, 'job.create', 'job', id, team_id, request_id
             from fresh
         ), poked as (
-            insert into tasks (kind, subject_id, wake_at, created_at)
-            select 'job', id, $28, $28 from fresh
-            union all select distinct 'queue', cluster_id, $28, $28 from fresh where cluster_id is not null
-            union all select distinct 'place', $30::uuid, $28, $28 from fresh where cluster_id is null
-            order by 1, 2
-            on conflict (kind, subject_id) do update set
-                pokes = tasks.pokes + 1,
-                wake_at = case when tasks.lease_token is null or tasks.wake_at <= excluded.wake_at
-                               then least(tasks.wake_at, excluded.wake_at) else tasks.wake_at end
+            insert into tasks (kind, subject_id, wake_at, created_at) select 'job', id, $30, $28 from fresh
         )
         select id from written"#,
         &columns.id,
@@ -156,7 +152,7 @@ pub async fn insert(db: &Db, installation: Uuid, jobs: &[&NewJob], now: DateTime
         &columns.digest as &[Option<Vec<u8>>],
         now,
         now - KEY_LIFE,
-        installation
+        now + OWN_LOOK
     )
     .fetch_all(&db.pool)
     .await?;

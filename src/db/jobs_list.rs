@@ -85,7 +85,9 @@ pub async fn page(
 }
 
 async fn into_page(db: &Db, rows: Vec<JobRow>, more: bool) -> Result<JobPage, DbError> {
-    let ids: Vec<Uuid> = rows.iter().flat_map(JobRow::ids).collect();
+    let mut ids: Vec<Uuid> = rows.iter().flat_map(JobRow::ids).collect();
+    ids.sort_unstable();
+    ids.dedup();
     let names = db.names.of(db, &ids).await?;
     let jobs = rows
         .into_iter()
@@ -130,7 +132,7 @@ macro_rules! select {
                 $(+ $text)*,
             $($args)*
         )
-        .fetch_all(&$db.pool)
+        .fetch_all($db)
         .await
     };
 }
@@ -145,7 +147,7 @@ macro_rules! rows {
                 and ($9::text is null or strpos(j.name, $9) > 0 or strpos(lower(j.message), $9) > 0
                     or strpos(lower(j.labels::text), $9) > 0)
             order by j.id desc limit $10"]
-            $db,
+            &$db.pool,
             $ask.teams.as_deref(),
             $key,
             $ask.before,
@@ -301,14 +303,20 @@ impl Ask {
         if bounded || self.has_rest() || self.owner.is_some() || self.phases.is_some() {
             return Ok(None);
         }
-        Ok(Some(match self.teams.as_deref() {
-            None => select!(["jobs j where j.deleted_at is null order by j.id desc limit 51"] db,)?,
-            Some(&[team]) => select!(
-                ["jobs j where j.team_id = $1 and j.deleted_at is null order by j.team_id desc, j.id desc limit 51"]
-                db, team
-            )?,
+        let team = match self.teams.as_deref() {
+            None => None,
+            Some(&[team]) => Some(team),
             Some(_) => return Ok(None),
-        }))
+        };
+        let mut reader = db.reader().await?;
+        let rows = match team {
+            None => select!(["jobs j where j.deleted_at is null order by j.id desc limit 51"] &mut *reader,),
+            Some(team) => select!(
+                ["jobs j where j.team_id = $1 and j.deleted_at is null order by j.team_id desc, j.id desc limit 51"]
+                &mut *reader, team
+            ),
+        };
+        reader.done(rows).map(Some)
     }
 
     async fn rows(&self, db: &Db) -> Result<Vec<JobRow>, DbError> {

@@ -116,6 +116,7 @@ impl Job {
 
 pub async fn get(db: &Db, scope: &Scope, id: JobId) -> Result<JobDetail, DbError> {
     let teams = scope.teams();
+    let mut reader = db.reader().await?;
     let row = sqlx::query_as!(
         JobRow,
         r#"/* jobs_read::get */
@@ -130,8 +131,9 @@ pub async fn get(db: &Db, scope: &Scope, id: JobId) -> Result<JobDetail, DbError
         id.0,
         teams.as_deref()
     )
-    .fetch_one(&db.pool)
-    .await?;
+    .fetch_optional(&mut *reader)
+    .await;
+    let row = reader.done(row)?.ok_or(DbError::NotFound)?;
     let names = db.names.of(db, &row.ids().collect::<Vec<_>>()).await?;
     row.into_detail(&names)
 }
@@ -153,6 +155,7 @@ pub struct Home {
 /// Finds a job that the scope may see. Every read of what belongs to a job starts here.
 pub async fn home(db: &Db, scope: &Scope, id: JobId) -> Result<Home, DbError> {
     let teams = scope.teams();
+    let mut reader = db.reader().await?;
     let row = sqlx::query!(
         r#"/* jobs_read::home */
         select name, team_id, retention, phase, attempt, event_seq, created_at from jobs
@@ -160,8 +163,9 @@ pub async fn home(db: &Db, scope: &Scope, id: JobId) -> Result<Home, DbError> {
         id.0,
         teams.as_deref()
     )
-    .fetch_one(&db.pool)
-    .await?;
+    .fetch_optional(&mut *reader)
+    .await;
+    let row = reader.done(row)?.ok_or(DbError::NotFound)?;
     Ok(Home {
         id,
         name: row.name,

@@ -41,6 +41,7 @@ pub mod notify;
 pub mod page_reads;
 pub mod partitions;
 pub mod queue;
+pub mod reader;
 pub mod reports;
 pub mod secret_values;
 pub mod secrets;
@@ -61,10 +62,14 @@ pub use sqlx::postgres::PgConnectOptions;
 /// A transaction on our database.
 pub type Tx<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 
+/// How long one waits for a free connection.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// The database handle. Cheap to clone.
 #[derive(Clone)]
 pub struct Db {
     pub(crate) pool: PgPool,
+    readers: reader::Readers,
     /// Of teams, people and clusters, for lists.
     pub names: names::Names,
 }
@@ -80,12 +85,13 @@ impl Db {
             .options([("idle_in_transaction_session_timeout", "10s")]);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(Duration::from_secs(3))
+            .acquire_timeout(PATIENCE)
             .idle_timeout(Duration::from_secs(300))
             .test_before_acquire(false)
             .connect_lazy_with(options);
         Self {
             pool,
+            readers: reader::Readers::of_pool(connections),
             names: names::Names::default(),
         }
     }
@@ -112,6 +118,7 @@ impl Db {
 
     /// Ends every connection once its statement is over.
     pub async fn close(&self) {
+        self.readers.close();
         self.pool.close().await;
     }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{Db, DbError, fences};
 
 /// The kinds of tasks. The subject's kind follows from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskKind {
     /// Look at a job: its wish, its attempt, its replicas.
     Job,

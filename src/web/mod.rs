@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: runtimes and clouds. A request never calls out.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use axum::Router;
 use tokio_util::sync::CancellationToken;
@@ -90,9 +90,13 @@ impl From<&Config> for Settings {
     }
 }
 
-/// What every handler may use. Cheap to clone.
+/// What every handler may use. Cheap to clone: every layer of every request does.
 #[derive(Clone)]
 pub struct WebState {
+    parts: Arc<Parts>,
+}
+
+pub struct Parts {
     pub db: Db,
     pub actions: Actions,
     pub hub: Hub,
@@ -118,7 +122,7 @@ impl WebState {
         let listener = Listener::start(&db, &[notify::LOGS, notify::EVENTS, notify::ACCESS], stop.clone());
         let hub_clock = clock.clone();
         let hub = Hub::start(&db, &listener, Arc::new(move || hub_clock.now()), stop.clone());
-        Self {
+        let parts = Parts {
             actions: Actions::new(db.clone(), clock, keys),
             hub,
             access: auth::cache::AccessCache::new(),
@@ -129,12 +133,21 @@ impl WebState {
             stop,
             listener,
             db,
-        }
+        };
+        Self { parts: Arc::new(parts) }
     }
 
     /// What goes on beside requests: cached callers are dropped when access changes, and last uses are written down.
     pub async fn run(self, stop: CancellationToken) {
-        auth::cache::keep(self.access, self.db, self.listener, stop).await;
+        auth::cache::keep(&self.access, &self.db, &self.listener, stop).await;
+    }
+}
+
+impl Deref for WebState {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
     }
 }
 

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use trainyard_core::{
-    model::{JobId, Observed, ObservedReplica, Outcome, ReplicaState},
+    model::{JobId, Observed, ObservedReplica, Outcome, Phase, ReplicaState},
     plan::{
         attempt::{self, AttemptEnd, AttemptFacts, JobFacts, Policy, Reason, ReplicaFacts, Sight, Step, StopCause},
         retry,
@@ -66,6 +66,9 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
         if let Some(lost) = lost.filter(|_| ends) {
             give_up(&mut tx, worker, &job, lost, now).await?;
         }
+        if job.phase == Phase::Queued && job.unanswered {
+            ask_for_admission(&mut tx, worker, &job, now).await?;
+        }
         if acts.is_empty() && last {
             tasks::finish(&mut tx, lease, &next, now).await?;
         }
@@ -89,6 +92,25 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     Ok(())
 }
 
+/// The server that created the job does this as well; it may have died before.
+async fn ask_for_admission(
+    tx: &mut Tx<'_>,
+    worker: &Worker,
+    job: &JobRecord,
+    now: DateTime<Utc>,
+) -> Result<(), WorkError> {
+    match job.cluster {
+        Some(cluster) => tasks::poke(tx, TaskKind::Queue, cluster.0, None, now).await?,
+        None => ask_for_a_place(tx, worker, now).await?,
+    }
+    Ok(())
+}
+
+async fn ask_for_a_place(tx: &mut Tx<'_>, worker: &Worker, now: DateTime<Utc>) -> Result<(), WorkError> {
+    let installation = installation::read(&worker.db).await?;
+    Ok(tasks::poke(tx, TaskKind::Place, installation.id, None, now).await?)
+}
+
 /// An attempt that ended badly and of which nothing is frozen yet.
 fn has_to_be_remembered(attempt: &AttemptRecord) -> bool {
     !attempt.has_post_mortem && matches!(attempt.outcome, Some(Outcome::Failed | Outcome::Lost))
@@ -105,9 +127,7 @@ async fn give_up(
     let key = JobKey::of_worker(job.id, job.document.retention);
     let reason = "its machine is gone, with what it printed from here on";
     gone::give_up(tx, key, attempt.id, reason, now).await?;
-    let installation = installation::read(&worker.db).await?;
-    tasks::poke(tx, TaskKind::Place, installation.id, None, now).await?;
-    Ok(())
+    ask_for_a_place(tx, worker, now).await
 }
 
 /// What is shown of an attempt whose machines are gone: all of it is lost.

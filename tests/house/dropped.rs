@@ -3,7 +3,9 @@
 use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
 use sqlx::{Executor, Row};
-use trainyard::db::{Db, DbError};
+use trainyard::db::{Db, DbError, Scope, jobs_read};
+use trainyard_core::model::JobId;
+use uuid::Uuid;
 
 use crate::support::postgres::database;
 
@@ -55,4 +57,45 @@ async fn a_begin_that_nobody_waits_for_leaves_no_open_transaction() {
         unfinished > 20,
         "only {unfinished} of 60 were dropped in the middle: nothing was tried"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_nobody_waits_for_does_not_answer_the_next_one() {
+    let test = database().await;
+    // Half of two: one connection for reads, so that the next read certainly meets it.
+    let db = Db::lazy(test.db.pool().connect_options().as_ref().clone(), 2);
+    let read = async |id: u128| jobs_read::get(&db, &Scope::Everything, JobId(Uuid::from_u128(id))).await;
+    let backend = async || {
+        let mut reader = db.reader().await?;
+        let pid = sqlx::query_scalar::<_, i32>("select pg_backend_pid()")
+            .fetch_one(&mut *reader)
+            .await;
+        reader.done(pid)
+    };
+    assert_eq!(
+        backend().await.expect("the server answers"),
+        backend().await.expect("the server answers"),
+        "a read that ended well leaves its connection to the next one"
+    );
+    let mut unfinished = 0;
+    for round in 0..60 {
+        let absent = async { read(round).await.map(drop).or_else(absent) };
+        if dropped_after(round as usize % 4, absent).await {
+            unfinished += 1;
+        }
+        let pid = tokio::time::timeout(Duration::from_secs(20), backend()).await;
+        assert!(pid.expect("the place came back").is_ok(), "round {round}");
+    }
+    assert!(unfinished > 20, "only {unfinished} of 60 were dropped in the middle");
+    tokio::time::timeout(Duration::from_secs(20), db.close())
+        .await
+        .expect("closing does not wait for connections that are kept");
+    assert!(backend().await.is_err(), "nothing is read after the end");
+}
+
+fn absent(error: DbError) -> Result<(), DbError> {
+    match error {
+        DbError::NotFound => Ok(()),
+        other => Err(other),
+    }
 }

@@ -112,7 +112,7 @@ impl AccessCache {
 }
 
 /// Keeps the cache honest until told to stop, and then writes the last uses.
-pub async fn keep(cache: AccessCache, db: Db, listener: Listener, stop: CancellationToken) {
+pub async fn keep(cache: &AccessCache, db: &Db, listener: &Listener, stop: CancellationToken) {
     let mut wakes = listener.subscribe();
     let mut write = tokio::time::interval(WRITE);
     loop {
@@ -127,11 +127,11 @@ pub async fn keep(cache: AccessCache, db: Db, listener: Listener, stop: Cancella
                 Err(RecvError::Closed) => break,
             },
             _ = write.tick() => {
-                cache.write_uses(&db).await;
+                cache.write_uses(db).await;
             }
         }
     }
-    cache.write_uses(&db).await;
+    cache.write_uses(db).await;
 }
 
 #[cfg(test)]

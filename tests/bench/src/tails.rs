@@ -110,6 +110,8 @@ pub async fn measure(run: &Run, ground: &Ground, up: &Server, readers: usize) ->
 /// What one reader saw.
 #[derive(Default)]
 struct Seen {
+    /// What was printed before this reader came, in nanoseconds since 1970, is no measure of delay.
+    since: u128,
     micros: Vec<u32>,
     last: Option<u64>,
     lost: u64,
@@ -124,10 +126,7 @@ impl Seen {
 
     /// Every line in a piece of the stream. A line that is cut in two is left for the next piece.
     fn take(&mut self, piece: &[u8]) -> usize {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_nanos();
+        let now = nanoseconds();
         let mut end = 0;
         for at in memmem::find_iter(piece, b"n=") {
             let Some(stop) = memchr::memchr(b'.', &piece[at..]) else {
@@ -137,9 +136,10 @@ impl Seen {
                 continue;
             };
             end = at + stop;
-            // What was printed before this reader came is no measure of delay.
             if let Some(last) = self.last {
                 self.lost += number.saturating_sub(last + 1);
+            }
+            if time >= self.since {
                 let micros = now.saturating_sub(time) / 1000;
                 self.micros.push(u32::try_from(micros).unwrap_or(u32::MAX));
             }
@@ -147,6 +147,13 @@ impl Seen {
         }
         end
     }
+}
+
+fn nanoseconds() -> u128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos()
 }
 
 /// `n=00000012 t=1700000000000000000`
@@ -157,7 +164,10 @@ fn parse(line: &[u8]) -> Option<(u64, u128)> {
 }
 
 async fn follow(response: hyper::Response<hyper::body::Incoming>, lasting: Duration) -> Result<Seen, Fault> {
-    let mut seen = Seen::default();
+    let mut seen = Seen {
+        since: nanoseconds(),
+        ..Seen::default()
+    };
     let mut rest: Vec<u8> = Vec::new();
     let mut body = response.into_body();
     let until = tokio::time::Instant::now() + lasting;
