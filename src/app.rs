@@ -230,15 +230,7 @@ async fn until_stopped(
         let state = WebState::new(db.clone(), clock.clone(), keys.clone(), config, stop.clone());
         loops.spawn(state.clone().run(stop.clone()));
         let app = web::router(state);
-        let ending = stop.clone();
-        server = Some(tokio::spawn(async move {
-            axum::serve(
-                listener,
-                app.into_make_service_with_connect_info::<std::net::SocketAddr>(),
-            )
-            .with_graceful_shutdown(ending.cancelled_owned())
-            .await
-        }));
+        server = Some(tokio::spawn(web::serve::serve(listener, app, stop.clone())));
     }
     if let Some(welcome) = &welcome {
         greet(config, &db, welcome, clock.now(), stop).await?;
@@ -417,14 +409,18 @@ async fn greet(
     now: chrono::DateTime<Utc>,
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
+    let mut before = None;
     if let Some(path) = &config.client_file {
-        let token = when_it_is_there(stop, || bootstrap::local_token(db, welcome, path, now)).await?;
-        if let Some(token) = token {
-            config::write_client_file(path, &config.public_url, &token).map_err(|source| AppError::Io {
+        // A token of another installation at this address would lock its owner out; a fresh start makes its own.
+        let token = match !welcome.first && config::has_token_of(path, &config.public_url) {
+            true => None,
+            false => Some(when_it_is_there(stop, || bootstrap::local_token(db, welcome, now)).await?),
+        };
+        before =
+            config::write_client_file(path, &config.public_url, token.as_ref()).map_err(|source| AppError::Io {
                 what: format!("{} can't be written", path.display()),
                 source,
             })?;
-        }
     }
     let link = when_it_is_there(stop, || bootstrap::signin_link(db, welcome.user, now)).await?;
     println!("\nTrainyard runs at {}\n", config.public_url);
@@ -432,8 +428,12 @@ async fn greet(
         "  Sign in (once, within 15 minutes): {}/sign-in/{link}",
         config.public_url
     );
-    println!("  Another link later:                trainyard token link");
+    println!("  Another link later:                trainyard open");
     println!("  Stop it with Ctrl-C; jobs go on.\n");
+    if let Some(before) = before {
+        println!("  Commands that name no server go here now, and not to {before} as before.");
+        println!("  For that one:                      TRAINYARD_SERVER={before}\n");
+    }
     if let Some(at) = when_it_is_there(stop, || installation::read(db)).await?.restored_at {
         println!("  These records were restored at {}.", at.format("%Y-%m-%d %H:%M UTC"));
         println!("  Workers only observe. Have a look at the jobs, then: trainyard restore --confirm\n");

@@ -40,7 +40,7 @@ async fn tell(config: &Config) -> Result<(), ClientError> {
         token: None,
         output: Output::Table,
     };
-    let server = Server::new(client.resolve(&Environment::read()).map_err(ClientError::Config)?);
+    let server = Server::new(client.resolve(&Environment::read()).map_err(ClientError::Config)?)?;
     if let Some(offer) = offered(&server).await? {
         println!("{offer}\n");
     }

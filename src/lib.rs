@@ -21,6 +21,7 @@ pub mod private_file;
 pub mod runtimes;
 pub mod shim;
 pub mod telemetry;
+pub mod tls;
 pub mod way_in;
 pub mod web;
 pub mod worker;

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -56,6 +57,8 @@ enum Failure {
     WayIn(#[from] WayInError),
     #[error(transparent)]
     Rotate(#[from] RotateError),
+    #[error("there is no Trainyard in {} yet: `trainyard up` starts one, --data names the folder of another", .0.display())]
+    NothingThere(PathBuf),
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -107,6 +110,12 @@ fn openapi() -> Result<ExitCode, Failure> {
 
 fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
     let config = settle(&args.settings)?;
+    // Making one here would only hide that the folder is not the one that was meant.
+    if let Database::Private(settings) = &config.database
+        && !settings.is_made()
+    {
+        return Err(Failure::NothingThere(config.data.clone()));
+    }
     let told = wait_for(with_database(&config, async |db| {
         Ok(way_in::act(&config, &db, args.command, chrono::Utc::now()).await?)
     }))??;

@@ -23,6 +23,8 @@ pub enum WayInError {
     Db(#[from] DbError),
     #[error("there is no team '{0}'")]
     NoTeam(String),
+    #[error("there is no user '{0}'; `trainyard token link --user NAME` makes one and invites them")]
+    NoUser(String),
     #[error("'{0}' is not a token's id; `trainyard token list` shows them")]
     NotAnId(String),
     #[error("there is no token {0}; `trainyard token list` shows them")]
@@ -37,7 +39,10 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
     let welcome = bootstrap::first_start(db, now).await?;
     match command {
         TokenCommand::Link { user } => {
-            let user = person(db, &user, welcome.user, now).await?;
+            let user = match known(db, &user, welcome.user).await? {
+                Some(user) => user,
+                None => invited(db, &user, now).await?,
+            };
             let (secret, until) = sign_in::make_link(db, user, now).await?;
             write(db, "sign_in.invite", "user", user.0, now).await?;
             Ok(format!(
@@ -54,7 +59,7 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
             role,
             expires,
         } => {
-            let user = person(db, &user, welcome.user, now).await?;
+            let user = (known(db, &user, welcome.user).await?).ok_or(WayInError::NoUser(user))?;
             let team = match team {
                 Some(team) => Some(
                     teams::by_name(db, &Scope::Everything, &team)
@@ -106,17 +111,17 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
 }
 
 /// The first admin by the word `admin`; others by their name, made if there is nobody of that name.
-async fn person(db: &Db, name: &str, admin: UserId, now: DateTime<Utc>) -> Result<UserId, WayInError> {
-    if name == "admin" {
-        return Ok(admin);
+/// A user by name or id; `admin` is the first one, whatever their name is by now.
+async fn known(db: &Db, who: &str, admin: UserId) -> Result<Option<UserId>, WayInError> {
+    if who == "admin" {
+        return Ok(Some(admin));
     }
-    if let Some(found) = users::list(db, None, i64::MAX)
-        .await?
-        .into_iter()
-        .find(|user| user.name == name)
-    {
-        return Ok(found.id);
-    }
+    let users = users::list(db, None, i64::MAX).await?;
+    let found = users.iter().find(|user| user.name == who || user.id.to_string() == who);
+    Ok(found.map(|user| user.id))
+}
+
+async fn invited(db: &Db, name: &str, now: DateTime<Utc>) -> Result<UserId, WayInError> {
     let id = UserId(Uuid::now_v7());
     let mut tx = db.begin().await?;
     users::insert(&mut tx, id, name, false, now).await?;

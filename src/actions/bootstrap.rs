@@ -1,8 +1,6 @@
 //! The first start on a database: the installation's id, the first admin, the first team. Running it again finds what
 //! the first run made.
 
-use std::path::Path;
-
 use chrono::{DateTime, Utc};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
@@ -59,17 +57,8 @@ pub async fn first_start(db: &Db, now: DateTime<Utc>) -> Result<Welcome, DbError
     })
 }
 
-/// A token for the commands on this machine, unless the file that would hold it is there already and is not empty.
-pub async fn local_token(
-    db: &Db,
-    welcome: &Welcome,
-    file: &Path,
-    now: DateTime<Utc>,
-) -> Result<Option<SecretString>, DbError> {
-    // A file from another installation would lock its owner out; a fresh start writes its own.
-    if !welcome.first && std::fs::metadata(file).is_ok_and(|file| file.len() > 0) {
-        return Ok(None);
-    }
+/// A token for the commands on this machine.
+pub async fn local_token(db: &Db, welcome: &Welcome, now: DateTime<Utc>) -> Result<SecretString, DbError> {
     let secret = Secret::token();
     let id = TokenId(Uuid::now_v7());
     let token = tokens::NewToken {
@@ -93,7 +82,7 @@ pub async fn local_token(
     )
     .await?;
     tx.commit().await?;
-    Ok(Some(secret.shown))
+    Ok(secret.shown)
 }
 
 /// The secret part of a one-time link, for `/sign-in/{secret}`. It holds for 15 minutes.

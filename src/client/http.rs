@@ -8,7 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::table::printable;
-use crate::config::{ConfigError, Connection};
+use crate::{
+    config::{ConfigError, Connection},
+    tls,
+};
 
 /// What can go wrong between the command line and a job.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,9 @@ pub enum ClientError {
     NoSuchJob(String),
     #[error("several jobs are named {name}: {}", ids.join(", "))]
     Ambiguous { name: String, ids: Vec<String> },
+    /// Nothing of this machine says which certificates to trust.
+    #[error("no TLS here: {0}")]
+    Tls(String),
     #[error("{0}")]
     Output(#[from] std::io::Error),
 }
@@ -64,7 +70,10 @@ impl ClientError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ClientError::Usage(_) => 2,
-            ClientError::Config(_) | ClientError::Unreachable { .. } | ClientError::Strange { .. } => 3,
+            ClientError::Config(_)
+            | ClientError::Tls(_)
+            | ClientError::Unreachable { .. }
+            | ClientError::Strange { .. } => 3,
             ClientError::NotSignedIn { .. } | ClientError::NoSuchJob(_) => 4,
             ClientError::Refused(problem) => match problem.status {
                 403 | 404 | 410 => 4,
@@ -144,15 +153,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(connection: Connection) -> Self {
-        // Only a TLS backend could fail to start, and none is built in yet.
-        let http = reqwest::Client::builder()
+    pub fn new(connection: Connection) -> Result<Self, ClientError> {
+        let http = tls::client()
             .connect_timeout(Duration::from_secs(5))
             .user_agent(concat!("trainyard/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
             .build()
-            .unwrap_or_default();
-        Self { connection, http }
+            .map_err(|error| ClientError::Tls(innermost(&error)))?;
+        Ok(Self { connection, http })
     }
 
     pub fn address(&self) -> &str {
@@ -219,21 +227,22 @@ impl Server {
     }
 
     pub fn unreachable(&self, error: &reqwest::Error) -> ClientError {
-        let mut why = if error.is_timeout() {
-            "it took too long".to_owned()
-        } else {
-            error.to_string()
-        };
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            // The innermost cause says it best: "Connection refused".
-            why = cause.to_string();
-            source = cause.source();
-        }
+        let innermost = innermost(error);
         ClientError::Unreachable {
             server: self.connection.server.clone(),
-            why,
+            why: match innermost == error.to_string() && error.is_timeout() {
+                true => "it took too long".to_owned(),
+                false => innermost,
+            },
         }
+    }
+}
+
+/// The innermost cause says it best: "Connection refused".
+fn innermost(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => innermost(cause),
+        None => error.to_string(),
     }
 }
 

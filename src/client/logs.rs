@@ -29,7 +29,7 @@ pub struct LogsArgs {
     /// Only this replica, as in worker-0 [default: all, merged by time]
     #[arg(long, value_name = "ROLE-INDEX", value_parser = replica)]
     pub replica: Option<ReplicaKey>,
-    /// This attempt [default: the last]
+    /// Only this attempt [default: all of them]
     #[arg(long, value_name = "N")]
     pub attempt: Option<u32>,
     /// Only the last so many lines

@@ -106,7 +106,7 @@ pub enum Done {
 async fn attempt(command: ClientCommand, environment: &Environment) -> Result<Done, ClientError> {
     let client = command.client();
     let connection = client.resolve(environment).map_err(ClientError::Config)?;
-    let server = Server::new(connection);
+    let server = Server::new(connection)?;
     let output = client.output;
     match command {
         ClientCommand::Submit(args) => submit::submit(&server, &args, output).await,

@@ -12,7 +12,10 @@ use super::{
     jobs::JobView,
     logs, say,
 };
-use crate::config::{ClientArgs, Output};
+use crate::{
+    config::{ClientArgs, Output},
+    web::BODY_LIMIT,
+};
 
 #[derive(Debug, Args)]
 pub struct SubmitArgs {
@@ -91,7 +94,20 @@ pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Resul
     logs::follow_to_the_end(server, job.id, output).await
 }
 
+/// The document. One that no server takes is refused here, since a server hangs up before it was sent.
 fn read(path: &PathBuf) -> Result<String, ClientError> {
+    let text = read_whole(path)?;
+    if text.len() > BODY_LIMIT {
+        return Err(ClientError::Usage(format!(
+            "{}: {} bytes are too much for a document, which has at most {BODY_LIMIT}; files go along with --code, data lies in a volume",
+            path.display(),
+            text.len()
+        )));
+    }
+    Ok(text)
+}
+
+fn read_whole(path: &PathBuf) -> Result<String, ClientError> {
     let fault = |source| ClientError::File {
         path: path.display().to_string(),
         source,

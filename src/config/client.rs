@@ -1,6 +1,6 @@
 //! Settings of the program as a client: where its server is, and what `up` writes down for its commands.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
@@ -43,10 +43,25 @@ pub struct Connection {
 }
 
 /// What `up` leaves for the commands of the person who ran it.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct ClientFile {
+    /// Where commands go that name no server: where `up` ran last.
     server: String,
     token: String,
+    /// Tokens of the servers before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    others: BTreeMap<String, String>,
+}
+
+impl ClientFile {
+    /// The token that this server made, which no other one must get to see.
+    fn token_of(&self, server: &str) -> Option<&String> {
+        if self.server == server {
+            Some(&self.token)
+        } else {
+            self.others.get(server)
+        }
+    }
 }
 
 impl ClientArgs {
@@ -65,9 +80,8 @@ impl ClientArgs {
         let given = given.transpose()?;
         let token = self.token.clone().filter(|token| !token.expose_secret().is_empty());
         match (given, file) {
-            // The file's token was made by one server, and no other one must get to see it.
             (Some(server), Some(file)) => Ok(Connection {
-                token: token.or_else(|| (file.server == server).then(|| file.token.into())),
+                token: token.or_else(|| file.token_of(&server).map(|token| token.as_str().into())),
                 server,
             }),
             (Some(server), None) => Ok(Connection { server, token }),
@@ -94,14 +108,55 @@ fn read_client_file(path: &Path) -> Result<Option<ClientFile>, ConfigError> {
     }
 }
 
-/// Writes the client's file, for nobody else to read.
-pub fn write_client_file(path: &Path, server: &str, token: &SecretString) -> std::io::Result<()> {
+/// Whether the file has a token of this server.
+pub fn has_token_of(path: &Path, server: &str) -> bool {
+    matches!(read_client_file(path), Ok(Some(file)) if file.token_of(server).is_some())
+}
+
+/// Makes this server the one that commands go to, in the client's file, which nobody else may read; with `token` if it
+/// made a new one. Answers with the server that it was before, if it was another.
+pub fn write_client_file(path: &Path, server: &str, token: Option<&SecretString>) -> std::io::Result<Option<String>> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let file = ClientFile {
-        server: server.to_owned(),
-        token: token.expose_secret().to_owned(),
+    // What can't be read is of use to nobody.
+    let mut file = read_client_file(path).ok().flatten().unwrap_or_default();
+    let before = std::mem::replace(&mut file.server, server.to_owned());
+    let token_before = std::mem::take(&mut file.token);
+    let moved = !before.is_empty() && before != server;
+    if moved {
+        file.others.insert(before.clone(), token_before.clone());
+    }
+    let kept = file.others.remove(server);
+    file.token = match token {
+        Some(token) => token.expose_secret().to_owned(),
+        None => kept.unwrap_or(token_before),
     };
-    private_file::replace(path, serde_json::to_string_pretty(&file)?.as_bytes())
+    private_file::replace(path, serde_json::to_string_pretty(&file)?.as_bytes())?;
+    Ok(moved.then_some(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_keeps_its_token_and_the_last_one_that_started_is_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trainyard/client.json");
+        let (one, two) = ("http://one", "http://two");
+        let write = |server, token: Option<&str>| {
+            write_client_file(&path, server, token.map(SecretString::from).as_ref()).unwrap()
+        };
+        assert_eq!(write(one, Some("first")), None);
+        assert_eq!(write(two, Some("second")), Some(one.to_owned()));
+        assert!(has_token_of(&path, one) && has_token_of(&path, two) && !has_token_of(&path, "http://three"));
+        assert_eq!(write(one, None), Some(two.to_owned()));
+        let file = read_client_file(&path).unwrap().unwrap();
+        assert_eq!((file.server.as_str(), file.token.as_str()), (one, "first"));
+        assert_eq!(file.token_of(two).map(String::as_str), Some("second"));
+        assert_eq!(write(one, Some("third")), None);
+        let file = read_client_file(&path).unwrap().unwrap();
+        assert_eq!(file.token_of(one).map(String::as_str), Some("third"));
+    }
 }

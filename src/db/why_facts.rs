@@ -27,6 +27,8 @@ pub struct WhyFacts {
     /// The records were restored, and nobody has confirmed yet.
     pub restored_at: Option<DateTime<Utc>>,
     pub attempt: i32,
+    /// Why the last look of a worker at it failed, if it did.
+    pub failed_look: Option<String>,
     /// What admission said last.
     pub not_yet: Option<NotYet>,
     pub cluster_wanted: Option<String>,
@@ -68,6 +70,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, now: DateTime<Utc>) -> Resu
             c.observed_at as "observed_at?",
             exists (select from cluster_grants g where g.cluster_id = c.id and g.team_id = j.team_id) as "granted!",
             (select restored_at from installation) as restored_at,
+            (select last_error from tasks where kind = 'job' and subject_id = j.id and failures > 0) as failed_look,
             (select w.machine_id from holdings h join workers w on w.id = h.worker_id
                 where h.kind = $4 and h.subject_id = c.id and h.expires_at > $3 limit 1) as worker
         from jobs j join teams t on t.id = j.team_id left join clusters c on c.id = j.cluster_id
@@ -96,6 +99,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, now: DateTime<Utc>) -> Resu
         stale_since: row.stale_since,
         restored_at: row.restored_at,
         attempt: row.attempt,
+        failed_look: row.failed_look,
         // An answer that an older program stored may be of another form; the next look writes it anew.
         not_yet: row.why.and_then(|why| serde_json::from_value(why).ok()),
         cluster_wanted: row.cluster_wanted,

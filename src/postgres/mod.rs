@@ -87,6 +87,11 @@ impl Settings {
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
+
+    /// Somebody has started it before.
+    pub fn is_made(&self) -> bool {
+        self.data().join("PG_VERSION").exists()
+    }
 }
 
 /// A running private Postgres and the right to look after it. Dropping it gives up the right and leaves the server

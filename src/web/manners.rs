@@ -1,7 +1,10 @@
 //! What every request and every answer has in common: an id, figures, headers that browsers honour, gzip, limits, and
 //! problems in the form that the client reads.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -16,6 +19,7 @@ use tower_http::{
         CompressionLayer, Predicate,
         predicate::{DefaultPredicate, SizeAbove},
     },
+    timeout::RequestBodyTimeoutLayer,
 };
 use uuid::Uuid;
 
@@ -25,6 +29,9 @@ use super::{
     face,
     guard::{self, Guard},
 };
+
+/// Between two pieces of a request's body.
+const BODY: Duration = Duration::from_secs(60);
 
 /// No script, style or connection but our own, nothing inline, in nobody's frame.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -43,6 +50,7 @@ pub fn wrap(router: Router<WebState>, table: Arc<Table>, state: WebState) -> Rou
         .fallback(no_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(RequestBodyTimeoutLayer::new(BODY))
         .layer(middleware::from_fn_with_state(state.clone(), manners))
         // Short answers only grow, and a live stream must not wait for a full block.
         .layer(

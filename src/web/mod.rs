@@ -33,11 +33,15 @@ pub mod params;
 pub mod plot;
 pub mod rate;
 pub mod routes;
+pub mod serve;
 pub mod sse;
 pub mod why;
 
 pub use error::{Code, Error};
 pub use routes::{Access, Load, Route, Routes, Table};
+
+/// Largest body, except for uploads of code.
+pub const BODY_LIMIT: usize = 1 << 20;
 
 /// What an installation may want otherwise.
 #[derive(Debug, Clone)]
@@ -71,7 +75,7 @@ impl Default for Settings {
                 waiting: 512,
                 patience: Duration::from_secs(2),
             },
-            body_limit: 1024 * 1024,
+            body_limit: BODY_LIMIT,
         }
     }
 }

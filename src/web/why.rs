@@ -116,6 +116,7 @@ pub async fn answer(state: &WebState, scope: &Scope, job: JobId) -> Result<WhyAn
         attempt: newest.map(|attempt| AttemptView {
             number: u32::try_from(attempt.number).unwrap_or(0),
             admitted_at: attempt.admitted_at,
+            failed_try: record.failed_look.as_deref(),
             start_deadline: document.deadlines.start.map(|limit| limit.as_chrono()),
             stop_cause: attempt.stop_cause,
             stopping_at: attempt.stopping_at,

@@ -66,7 +66,7 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
         if let Some(lost) = lost.filter(|_| ends) {
             give_up(&mut tx, worker, &job, lost, now).await?;
         }
-        if job.phase == Phase::Queued && job.unanswered {
+        if begins_to_wait(&job, &decision.steps) {
             ask_for_admission(&mut tx, worker, &job, now).await?;
         }
         if acts.is_empty() && last {
@@ -92,7 +92,19 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     Ok(())
 }
 
-/// The server that created the job does this as well; it may have died before.
+/// It goes to the queue now, or is there and nobody has said yet why: the server that created it asks for its admission
+/// as well, and may have died before.
+fn begins_to_wait(job: &JobRecord, steps: &[Step]) -> bool {
+    let moved = steps.iter().rev().find_map(|step| match step {
+        Step::MoveJob { phase, .. } => Some(*phase),
+        _ => None,
+    });
+    match moved {
+        Some(phase) => phase == Phase::Queued,
+        None => job.phase == Phase::Queued && job.unanswered,
+    }
+}
+
 async fn ask_for_admission(
     tx: &mut Tx<'_>,
     worker: &Worker,

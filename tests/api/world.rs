@@ -150,11 +150,7 @@ impl World {
         let welcome = bootstrap::first_start(&db, clock.now()).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let keys = Arc::new(KeyFile::open_or_create(&folder.path().join("keys"), &mut rand::rng()).unwrap());
-        let nowhere = folder.path().join("client");
-        let token = bootstrap::local_token(&db, &welcome, &nowhere, clock.now())
-            .await
-            .unwrap()
-            .unwrap();
+        let token = bootstrap::local_token(&db, &welcome, clock.now()).await.unwrap();
         let stop = CancellationToken::new();
         let state = WebState::new(db, clock, keys, settings, stop.clone());
         tokio::spawn(state.clone().run(stop.clone()));

@@ -31,7 +31,7 @@ pub enum Answer {
 impl Api {
     pub fn new(port: u16) -> Self {
         Self {
-            client: reqwest::Client::builder()
+            client: trainyard::tls::client()
                 .timeout(Duration::from_secs(60))
                 .build()
                 .expect("a client"),
@@ -154,7 +154,7 @@ impl Api {
 
     /// Uses a one-time link up, and answers the session's cookie.
     pub async fn sign_in(&self, link: &str) -> String {
-        let client = reqwest::Client::builder()
+        let client = trainyard::tls::client()
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .expect("a client");

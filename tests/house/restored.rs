@@ -42,7 +42,7 @@ impl Person {
     }
 
     async fn send(&self, method: &str, path: &str, body: Option<Value>) -> String {
-        let client = reqwest::Client::new();
+        let client = trainyard::tls::client().build().unwrap();
         let mut request = client
             .request(method.parse().unwrap(), format!("{}{path}", self.server))
             .bearer_auth(&self.token)

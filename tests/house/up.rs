@@ -20,6 +20,10 @@ pub struct Up {
     figures: SocketAddr,
 }
 
+async fn get(url: &str) -> reqwest::Result<reqwest::Response> {
+    trainyard::tls::client().build()?.get(url).send().await
+}
+
 impl Up {
     pub fn start(ground: &mut Ground) -> Self {
         let (pages, figures) = (free(), free());
@@ -54,7 +58,7 @@ impl Up {
         let url = format!("http://{}{path}", self.pages);
         until(&url, async || {
             assert!(self.process.try_wait().unwrap().is_none(), "`up` ended");
-            reqwest::get(&url).await.is_ok_and(|response| response.status() == 200)
+            get(&url).await.is_ok_and(|response| response.status() == 200)
         })
         .await;
     }
@@ -85,14 +89,14 @@ async fn up_is_taken_over_after_a_kill_refused_twice_and_stopped_cleanly() {
     let mut ground = Ground::new();
     let mut first = Up::start(&mut ground);
     first.answers("/readyz").await;
-    let figures = reqwest::get(format!("http://{}/metrics", first.figures))
+    let figures = get(&format!("http://{}/metrics", first.figures))
         .await
         .unwrap()
         .text()
         .await
         .unwrap();
     assert!(figures.contains("# TYPE trainyard_"), "{figures}");
-    let elsewhere = reqwest::get(format!("http://{}/metrics", first.pages)).await.unwrap();
+    let elsewhere = get(&format!("http://{}/metrics", first.pages)).await.unwrap();
     assert_eq!(elsewhere.status(), 404, "figures are not shown where the pages are");
     let postgres = server(&ground).unwrap();
 

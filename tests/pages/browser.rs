@@ -32,7 +32,7 @@ impl Browser {
         };
         // What it prints later must not fill the pipe.
         std::thread::spawn(move || said.for_each(drop));
-        let http = reqwest::Client::new();
+        let http = trainyard::tls::client().build().expect("a client");
         let base = format!("http://127.0.0.1:{port}/session");
         let arguments = [
             "--headless=new",

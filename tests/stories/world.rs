@@ -90,11 +90,7 @@ impl World {
         let clock = Arc::new(FakeClock::at(now));
         partitions::ensure(&db, now).await.expect("partitions");
         let welcome = bootstrap::first_start(&db, now).await.expect("a first start");
-        let client = folder.path().join("client.json");
-        let token = bootstrap::local_token(&db, &welcome, &client, now)
-            .await
-            .expect("an answer")
-            .expect("a token");
+        let token = bootstrap::local_token(&db, &welcome, now).await.expect("a token");
         let keys = Arc::new(KeyFile::open_or_create(&folder.path().join("keys"), &mut rand::rng()).expect("keys"));
         let cluster = clusters::ensure_local(&db, MACHINE, "local", ClusterId(Uuid::now_v7()), now)
             .await

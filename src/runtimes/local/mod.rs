@@ -328,7 +328,14 @@ impl Runtime for LocalRuntime {
     }
 }
 
-/// An I/O error on something of ours: mending the machine helps, changing the job does not.
+/// An I/O error on something of ours: mending the machine helps, changing the job does not. But for names that no file
+/// system takes: those come out of the job.
 fn retry(what: &'static str) -> impl Fn(io::Error) -> RuntimeError + Copy {
-    move |error| RuntimeError::Retry(format!("{what}: {error}"))
+    move |error| match error.kind() {
+        io::ErrorKind::InvalidFilename | io::ErrorKind::InvalidInput => RuntimeError::Refused {
+            reason: "invalid_name",
+            message: format!("{what}: {error}"),
+        },
+        _ => RuntimeError::Retry(format!("{what}: {error}")),
+    }
 }

@@ -34,7 +34,7 @@ pub async fn sign_in(State(state): State<WebState>, request: Request) -> Result<
             Code::Unauthenticated,
             "This sign-in link is not good any more: it was used, is too old, or was cut",
         )
-        .hint("`trainyard token link` prints a new one"));
+        .hint("`trainyard open` prints a new one"));
     };
     let public_url = &state.settings.public_url;
     let mut response = on_to(&local(field(&body, "next").as_deref()));

@@ -220,10 +220,14 @@ pub(super) fn starting(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<WhyReaso
     });
     let names = words::list(&names.collect::<Vec<_>>(), 3);
     let running = total - missing.len() as u64;
-    let message = format!("{} of {} up; {names}", words::count(running), isare(total, "rank"));
+    let mut message = format!("{} of {} up; {names}", words::count(running), isare(total, "rank"));
+    if let Some(failed) = attempt.failed_try {
+        message.push_str(&format!("; the last try failed: {failed}"));
+    }
     let slow = now - attempt.admitted_at >= START_IS_SLOW;
     let until = attempt.start_deadline.map(|deadline| attempt.admitted_at + deadline);
     let next = match (until, slow) {
+        _ if attempt.failed_try.is_some() => "mend that on the machine; it is tried again by itself".to_owned(),
         (Some(until), _) => format!(
             "wait; the attempt fails at {} if they are not all up",
             words::exact(until)
@@ -231,7 +235,11 @@ pub(super) fn starting(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<WhyReaso
         (None, true) => "look at the node and the logs of those ranks; deadlines.start would bound this".to_owned(),
         (None, false) => "wait; starting takes a moment".to_owned(),
     };
-    let code = if slow { WhyCode::StartSlow } else { WhyCode::Starting };
+    let code = match attempt.failed_try {
+        Some(_) => WhyCode::StartFails,
+        None if slow => WhyCode::StartSlow,
+        None => WhyCode::Starting,
+    };
     let mut told = reason(Layer::Runtime, code, message, next)
         .since(attempt.admitted_at)
         .figure("ranks_up", running, "ranks")

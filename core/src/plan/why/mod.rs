@@ -87,6 +87,8 @@ pub struct AttemptView<'a> {
     pub number: u32,
     pub admitted_at: DateTime<Utc>,
     pub start_deadline: Option<chrono::Duration>,
+    /// Why the last try to start it failed, if it did. It is tried again.
+    pub failed_try: Option<&'a str>,
     pub stop_cause: Option<StopCause>,
     pub stopping_at: Option<DateTime<Utc>>,
     pub grace: chrono::Duration,
@@ -149,6 +151,8 @@ pub enum WhyCode {
     NotLookedAt,
     Starting,
     StartSlow,
+    /// Something of the machine keeps it from starting; it is tried again.
+    StartFails,
     /// A deadline will end the wait.
     QueueDeadline,
 }

@@ -353,6 +353,7 @@ fn a_start_names_the_ranks_that_are_missing_and_becomes_slow() {
         number: 1,
         admitted_at: ago(minutes),
         start_deadline: None,
+        failed_try: None,
         stop_cause: None,
         stopping_at: None,
         grace: Duration::seconds(30),
@@ -369,6 +370,19 @@ fn a_start_names_the_ranks_that_are_missing_and_becomes_slow() {
         "Starting for 1 min: 1 of 2 ranks are up; worker-1 is starting (unpacking code). Next: wait; starting takes a moment."
     );
     assert_eq!(codes(&facts(5)), [WhyCode::StartSlow]);
+    let failing = Facts {
+        attempt: Some(AttemptView {
+            failed_try: Some("the replica's folder: No space left on device"),
+            ..view(1)
+        }),
+        ..facts(1)
+    };
+    assert_eq!(codes(&failing), [WhyCode::StartFails]);
+    assert_eq!(
+        sentence(&failing),
+        "Starting for 1 min: 1 of 2 ranks are up; worker-1 is starting (unpacking code); the last try failed: the \
+         replica's folder: No space left on device. Next: mend that on the machine; it is tried again by itself."
+    );
     let stopping = AttemptView {
         stop_cause: Some(StopCause::Cancel),
         ..view(3)
