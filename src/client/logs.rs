@@ -247,6 +247,9 @@ fn show(lines: &[Value], how: Show) -> Result<(), ClientError> {
             text.push_str(&format!("*** {} ***", part("text")));
         } else {
             text.push_str(&line_for_terminal(part("text"), how.colours));
+            if let Some(missing) = line["missing"].as_u64() {
+                text.push_str(&format!(" [{missing} bytes more; the page of its logs has a download]"));
+            }
         }
         text.push('\n');
     }

@@ -279,6 +279,7 @@ impl Live {
             let Some(run) = stream
                 .cutter
                 .unfinished()
+                .map(Run::newest_state)
                 .filter(|run| run.end > stream.shown && run.size() <= PARTIAL)
             else {
                 continue;

@@ -133,8 +133,13 @@ impl<'r> Iterator for Lines<'r> {
     }
 }
 
-/// At most [`LONGEST`] bytes, never ending inside a character, and how many were cut off.
+/// At most [`LONGEST`] bytes, never ending inside a character, and how many were cut off. Of a progress bar that grew
+/// longer than that, the newest state.
 fn shorten(bytes: &[u8]) -> (&[u8], u64) {
+    if bytes.len() <= LONGEST {
+        return (bytes, 0);
+    }
+    let bytes = &bytes[newest_state(bytes).unwrap_or(0)..];
     if bytes.len() <= LONGEST {
         return (bytes, 0);
     }
@@ -168,12 +173,23 @@ pub(super) fn whole_characters(bytes: &[u8]) -> &[u8] {
 
 /// What of a line's bytes is shown: for a progress bar, its last state. `true`: earlier states were left out.
 pub fn last_state(bytes: &[u8]) -> (&[u8], bool) {
-    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-    match memchr::memrchr(b'\r', bytes) {
+    let shown = without_returns(bytes);
+    match newest_state(bytes) {
         // A bar that ended its state with blanks only, to wipe the line, has shown nothing last.
-        Some(at) => (&bytes[at + 1..], true),
-        None => (bytes, false),
+        Some(at) => (&shown[at + 1..], true),
+        None => (shown, false),
     }
+}
+
+/// The `\r` behind which the newest state of a progress bar stands: the last one with anything after it.
+pub(super) fn newest_state(bytes: &[u8]) -> Option<usize> {
+    memchr::memrchr(b'\r', without_returns(bytes))
+}
+
+/// Without those at the end, which wiped nothing yet.
+fn without_returns(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != b'\r').map_or(0, |at| at + 1);
+    &bytes[..end]
 }
 
 /// Bytes as text that can be shown. `raw` keeps NUL as it is.

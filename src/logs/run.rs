@@ -1,13 +1,13 @@
 //! Bytes in order become runs: whole lines that ended in one flush. A run is the unit of merging, so that a job of
 //! thousands of streams is merged flush by flush and not line by line.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
     chunk::{Gap, Output, Piece},
-    line::whole_characters,
+    line::{newest_state, whole_characters},
 };
 
 /// Text of one line beyond this is not shown; how much is missing is told. Reading it raw is a download.
@@ -81,6 +81,14 @@ impl Run {
         (first, Some(rest))
     }
 
+    /// Of an unfinished progress bar, the newest state alone: the others were overwritten.
+    pub fn newest_state(mut self) -> Run {
+        if let RunBody::Unfinished { text, .. } = &mut self.body {
+            text.advance(newest_state(text).unwrap_or(0));
+        }
+        self
+    }
+
     /// Bytes of text that it holds.
     pub fn size(&self) -> usize {
         match &self.body {
@@ -98,8 +106,10 @@ pub struct Cutter {
     next: u64,
     line: u64,
     line_start: u64,
-    /// The unfinished line so far, at most [`LONGEST`] bytes of it.
+    /// The unfinished line so far, at most [`LONGEST`] bytes of it; of a long progress bar, its newest states.
     open: BytesMut,
+    /// Its last byte was a `\r`, so that what comes next is a new state.
+    returned: bool,
     missing: u64,
     open_at: i64,
     ready: VecDeque<Run>,
@@ -112,6 +122,7 @@ impl Cutter {
             line,
             line_start,
             open: BytesMut::new(),
+            returned: false,
             missing: 0,
             open_at: 0,
             ready: VecDeque::new(),
@@ -164,14 +175,14 @@ impl Cutter {
 
     /// The unfinished line, if it has any bytes.
     pub fn unfinished(&self) -> Option<Run> {
-        let (text, missing) = self.shown();
+        let (shown, missing) = self.shown();
         (self.next > self.line_start).then(|| Run {
             at: self.open_at,
             offset: self.line_start,
             end: self.next,
             first_line: self.line,
             body: RunBody::Unfinished {
-                text: Bytes::copy_from_slice(text),
+                text: Bytes::copy_from_slice(&self.open[shown]),
                 missing,
             },
         })
@@ -241,28 +252,47 @@ impl Cutter {
         self.keep_open(&rest);
     }
 
-    fn keep_open(&mut self, data: &[u8]) {
+    fn keep_open(&mut self, mut data: &[u8]) {
+        let Some(last) = data.last() else { return };
+        let returned = std::mem::replace(&mut self.returned, *last == b'\r');
+        self.next += data.len() as u64;
+        if self.missing > 0 || self.open.len() + data.len() > LONGEST {
+            if let Some(newest) = newest_state(data) {
+                self.open.clear();
+                self.missing = 0;
+                data = &data[newest..];
+            } else if returned && data.iter().any(|byte| *byte != b'\r') {
+                self.open.clear();
+                self.open.extend_from_slice(b"\r");
+                self.missing = 0;
+            } else if let Some(newest) = newest_state(&self.open) {
+                self.open.advance(newest);
+            }
+        }
         let room = LONGEST - self.open.len();
         let kept = data.len().min(room);
         self.open.extend_from_slice(&data[..kept]);
         self.missing += (data.len() - kept) as u64;
-        self.next += data.len() as u64;
     }
 
     /// What of the open line is shown, and how much is not.
-    fn shown(&self) -> (&[u8], u64) {
+    fn shown(&self) -> (Range<usize>, u64) {
+        // However it came, of a line that is longer than its first state may be.
+        let long = self.next - self.line_start > LONGEST as u64;
+        let start = if long { newest_state(&self.open).unwrap_or(0) } else { 0 };
         if self.missing == 0 {
-            return (&self.open, 0);
+            return (start..self.open.len(), 0);
         }
-        let kept = whole_characters(&self.open);
-        (kept, self.missing + (self.open.len() - kept.len()) as u64)
+        let kept = whole_characters(&self.open[start..]).len();
+        let end = start + kept;
+        (start..end, self.missing + (self.open.len() - end) as u64)
     }
 
     fn finish_open(&mut self, at: i64) {
-        let (kept, missing) = self.shown();
-        let length = kept.len();
+        let (shown, missing) = self.shown();
         let mut text = self.open.split();
-        text.truncate(length);
+        text.truncate(shown.end);
+        text.advance(shown.start);
         let body = if missing > 0 {
             RunBody::Cut {
                 text: text.freeze(),
@@ -280,6 +310,7 @@ impl Cutter {
             body,
         });
         self.missing = 0;
+        self.returned = false;
         self.line += 1;
         self.line_start = self.next;
     }

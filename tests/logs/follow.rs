@@ -290,8 +290,13 @@ async fn an_unfinished_line_is_shown_as_it_grows_and_counts_once() {
         .follow_logs(world.key, Filter::default(), Begin::From(From::Start), Slow::Skips);
     let mut browser = Browser::new(stream);
     let mut got = Got::default();
-    for percent in 1..=5 {
-        world.runtime.write(&outputs[0], format!("\r{percent}0%").as_bytes());
+    // 120 kB of one line, of which a person sees a few bytes at a time.
+    for percent in 1..=6 {
+        let bar = format!("\r{percent}0%");
+        world
+            .runtime
+            .write(&outputs[0], format!("\r{}", "#".repeat(20_000)).as_bytes());
+        world.runtime.write(&outputs[0], bar.as_bytes());
         while got
             .partials
             .last()
@@ -306,7 +311,7 @@ async fn an_unfinished_line_is_shown_as_it_grows_and_counts_once() {
         got.take(browser.next().await.expect("a message"));
     }
     let texts: Vec<(Option<u64>, &str)> = got.lines.iter().map(|line| (line.line, line.text.as_str())).collect();
-    assert_eq!(texts, [(Some(1), "start"), (Some(2), "50%"), (Some(3), "done")]);
+    assert_eq!(texts, [(Some(1), "start"), (Some(2), "60%"), (Some(3), "done")]);
     assert!(got.partials.iter().all(|line| line.line == Some(2)));
     working.cancel();
 }

@@ -89,6 +89,7 @@ fn some_output(random: &mut StdRng) -> Vec<u8> {
             0 => out.extend_from_slice("größe 日本語 🚂".as_bytes()),
             1 => out.extend_from_slice(&"🚂".as_bytes()[..random.random_range(1..4)]),
             2 => out.push(0),
+            3 if random.random_ratio(1, 10) => out.extend_from_slice(&b"\r 10% of a bar that grows".repeat(3000)),
             3 => out.extend_from_slice(b"\r 10%\r 20%"),
             4 => out.extend_from_slice(SECRETS[random.random_range(0..3)].as_bytes()),
             5 => out.extend_from_slice(&SECRETS[0].as_bytes()[..random.random_range(1..20)]),

@@ -35,6 +35,10 @@ fn expected_lines(bytes: &[u8]) -> Vec<Shown> {
     while !rest.is_empty() {
         let end = rest.iter().position(|&byte| byte == b'\n');
         let line = &rest[..end.unwrap_or(rest.len())];
+        // A progress bar that grew too long is its newest state, from the return before it on.
+        let ends = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != b'\r').map_or(0, |at| at + 1);
+        let newest = line[..ends(line)].iter().rposition(|&byte| byte == b'\r').unwrap_or(0);
+        let line = if line.len() > LONGEST { &line[newest..] } else { line };
         let mut kept = &line[..line.len().min(LONGEST)];
         if line.len() > LONGEST {
             // Not a torn character at the end: dropping up to three bytes makes the text end well.
@@ -48,7 +52,7 @@ fn expected_lines(bytes: &[u8]) -> Vec<Shown> {
                 }
             }
         }
-        let shown = kept.strip_suffix(b"\r").unwrap_or(kept);
+        let shown = &kept[..ends(kept)];
         let shown = shown.rsplit(|&byte| byte == b'\r').next().unwrap_or_default();
         let text = String::from_utf8_lossy(shown).replace('\0', "\u{2400}");
         lines.push((
