@@ -48,6 +48,8 @@ pub enum AppError {
     Db(#[from] DbError),
     #[error("the schema can't be brought up to date: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
+    #[error("the database can't be reached: {0}")]
+    Unreachable(#[source] sqlx::Error),
     #[error("this machine can't run jobs: {0}")]
     Runtime(#[from] RuntimeError),
     #[error("this machine can't be told from others: {0}")]
@@ -253,7 +255,7 @@ async fn until_stopped(
     Ok(())
 }
 
-/// Cancelled by the first Ctrl-C or SIGTERM; a second one ends the process by the system's default.
+/// Cancelled by the first Ctrl-C, SIGTERM or SIGHUP (a terminal that was closed); a second one ends the process by the system's default.
 fn stop_on_signal() -> Result<CancellationToken, AppError> {
     use tokio::signal::unix::{SignalKind, signal};
     let fault = |source| AppError::Io {
@@ -262,12 +264,14 @@ fn stop_on_signal() -> Result<CancellationToken, AppError> {
     };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(fault)?;
     let stop = CancellationToken::new();
     let token = stop.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
         }
         token.cancel();
         tokio::select! {
@@ -296,7 +300,11 @@ async fn open_database(
     };
     let db = Db::lazy(options, config.database_connections);
     if migrate {
-        db.migrate().await?;
+        if let Err(error) = db.migrate().await {
+            // The pool keeps to itself why it has no connection.
+            db.connect().await.map_err(AppError::Unreachable)?;
+            return Err(error.into());
+        }
     } else {
         let needed = installation::needed_schema();
         match when_it_is_there(stop, || installation::schema(&db)).await? {

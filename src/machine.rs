@@ -2,6 +2,7 @@
 
 use std::{fs, io, path::Path};
 
+use nix::sys::statvfs::statvfs;
 use nvml_wrapper::{Nvml, enum_wrappers::device::TemperatureSensor};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -250,11 +251,12 @@ impl Machine {
 impl Sample {
     /// What the judgement of the machine's health looks at. `data`: the folder that must not run full.
     pub fn look(&self, cores: usize, data: &Path) -> MachineLook {
-        let holding = self
-            .disks
-            .iter()
-            .filter(|disk| data.starts_with(&disk.mount))
-            .max_by_key(|disk| disk.mount.len());
+        // Asked of the folder itself: not every file system that can hold one is in the list of disks.
+        let disk = statvfs(data).ok().map(|there| {
+            let size = |blocks: u64| blocks * there.fragment_size();
+            let mount = data.display().to_string();
+            (mount, size(there.blocks()), size(there.blocks_available()))
+        });
         let hottest = self
             .sensors
             .iter()
@@ -264,7 +266,7 @@ impl Sample {
             load_1m: self.load.map(|load| load[0]),
             memory_total: self.memory_total,
             memory_available: self.memory_available,
-            disk: holding.map(|disk| (disk.mount.clone(), disk.total, disk.free)),
+            disk,
             hottest: hottest.map(|sensor| (sensor.name.clone(), sensor.celsius, sensor.limit)),
             gpus: self
                 .gpus

@@ -109,13 +109,7 @@ fn openapi() -> Result<ExitCode, Failure> {
 }
 
 fn token(args: TokenArgs) -> Result<ExitCode, Failure> {
-    let config = settle(&args.settings)?;
-    // Making one here would only hide that the folder is not the one that was meant.
-    if let Database::Private(settings) = &config.database
-        && !settings.is_made()
-    {
-        return Err(Failure::NothingThere(config.data.clone()));
-    }
+    let config = settle_there(&args.settings)?;
     let told = wait_for(with_database(&config, async |db| {
         Ok(way_in::act(&config, &db, args.command, chrono::Utc::now()).await?)
     }))??;
@@ -196,14 +190,17 @@ fn keys(args: KeysArgs) -> Result<ExitCode, Failure> {
 }
 
 fn backup(args: BackupArgs) -> Result<ExitCode, Failure> {
-    let config = settle(&args.settings)?;
+    let config = settle_there(&args.settings)?;
     let done = wait_for(backup::backup(&config, args.file.as_deref(), chrono::Utc::now()))??;
     print(&done)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn restore(args: RestoreArgs) -> Result<ExitCode, Failure> {
-    let config = settle(&args.settings)?;
+    let config = match args.file {
+        Some(_) => settle(&args.settings)?,
+        None => settle_there(&args.settings)?,
+    };
     let done = match args.file {
         Some(file) => wait_for(backup::restore(&config, &file, args.replace, chrono::Utc::now()))??,
         None => wait_for(backup::confirm(&config, chrono::Utc::now()))??,
@@ -213,6 +210,16 @@ fn restore(args: RestoreArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Settings and log lines, before anything else is done.
+/// The same for what works on records that are there: making a database here would only hide that the folder is not the
+/// one that was meant.
+fn settle_there(args: &ServerArgs) -> Result<Config, Failure> {
+    let config = settle(args)?;
+    match &config.database {
+        Database::Private(settings) if !settings.is_made() => Err(Failure::NothingThere(config.data)),
+        _ => Ok(config),
+    }
+}
+
 fn settle(args: &ServerArgs) -> Result<Config, Failure> {
     let config = args.resolve(&Environment::read())?;
     if matches!(config.database, Database::Private(_)) {

@@ -16,6 +16,7 @@ use super::http::ClientError;
 
 /// What a document may carry, as the server checks it.
 const MOST: usize = 900 * 1024;
+const MOST_FILES: usize = 256;
 
 /// The document with these files, and all that lies in these folders, in the job's working folder.
 pub fn attach(document: String, paths: &[PathBuf]) -> Result<String, ClientError> {
@@ -40,7 +41,8 @@ pub fn attach(document: String, paths: &[PathBuf]) -> Result<String, ClientError
     }
 }
 
-/// Hidden files and Python's caches are nobody's code; a link to a folder may lead back to where it lies.
+/// Hidden files and Python's caches are nobody's code. Links are not followed: what they lead to lies elsewhere, and
+/// was not meant by who named this folder.
 fn folder(path: &Path, below: &str, files: &mut BTreeMap<String, String>) -> Result<(), ClientError> {
     let entries = fs::read_dir(path).map_err(|source| unreadable(path, source))?;
     for entry in entries {
@@ -55,7 +57,12 @@ fn folder(path: &Path, below: &str, files: &mut BTreeMap<String, String>) -> Res
         let kind = entry.file_type().map_err(|source| unreadable(&entry.path(), source))?;
         if kind.is_dir() {
             folder(&entry.path(), &format!("{below}{name}/"), files)?;
-        } else if entry.path().is_file() {
+        } else if kind.is_symlink() {
+            return Err(usage(format!(
+                "{} is a link, which is not followed; name what it leads to with another --code, or remove it",
+                entry.path().display()
+            )));
+        } else if kind.is_file() {
             file(&entry.path(), format!("{below}{name}"), files)?;
         }
     }
@@ -81,6 +88,12 @@ fn within_bounds(paths: &[PathBuf], files: &BTreeMap<String, String>) -> Result<
         let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         return Err(usage(format!("there is no file in {}", named.join(", "))));
     };
+    if files.len() > MOST_FILES {
+        return Err(usage(format!(
+            "--code names {} files, and a document carries at most {MOST_FILES}; upload an archive instead: POST /api/v1/code",
+            files.len()
+        )));
+    }
     let all: usize = files.values().map(String::len).sum();
     if all <= MOST {
         return Ok(());

@@ -129,9 +129,7 @@ async fn find(server: &Server, typed: &str) -> Result<String, ClientError> {
         .collect();
     match ids.as_slice() {
         [only] => Ok((*only).to_owned()),
-        [] => Err(ClientError::Usage(format!(
-            "there is no node {typed} that you may see; `trainyard nodes` lists them"
-        ))),
+        [] => Err(ClientError::NoSuchNode(typed.to_owned())),
         several => Err(ClientError::Usage(format!(
             "several nodes are named {typed}: {}",
             several.join(", ")

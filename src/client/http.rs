@@ -34,6 +34,8 @@ pub enum ClientError {
     NotSignedIn { server: String, token: bool },
     #[error("there is no job {0} that you may see")]
     NoSuchJob(String),
+    #[error("there is no node {0} that you may see; `trainyard nodes` lists them")]
+    NoSuchNode(String),
     #[error("several jobs are named {name}: {}", ids.join(", "))]
     Ambiguous { name: String, ids: Vec<String> },
     /// Nothing of this machine says which certificates to trust.
@@ -74,7 +76,7 @@ impl ClientError {
             | ClientError::Tls(_)
             | ClientError::Unreachable { .. }
             | ClientError::Strange { .. } => 3,
-            ClientError::NotSignedIn { .. } | ClientError::NoSuchJob(_) => 4,
+            ClientError::NotSignedIn { .. } | ClientError::NoSuchJob(_) | ClientError::NoSuchNode(_) => 4,
             ClientError::Refused(problem) => match problem.status {
                 403 | 404 | 410 => 4,
                 503 => 3,
@@ -228,6 +230,9 @@ impl Server {
 
     pub fn unreachable(&self, error: &reqwest::Error) -> ClientError {
         let innermost = innermost(error);
+        if error.is_builder() {
+            return ClientError::Usage(format!("this can't be sent to a server: {innermost}"));
+        }
         ClientError::Unreachable {
             server: self.connection.server.clone(),
             why: match innermost == error.to_string() && error.is_timeout() {

@@ -27,7 +27,7 @@ pub struct SubmitArgs {
     /// Fill a placeholder of the document, written PLACEHOLDER_NAME, ${NAME} or $NAME
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
-    /// Send this file, or all that lies in this folder, along as the document's code.inline; may be given several times
+    /// Send this file, or all that lies in this folder but hidden files, along as code.inline; may be given several times
     #[arg(long, value_name = "PATH")]
     pub code: Vec<PathBuf>,
     /// Only check it, and tell what would be submitted
@@ -189,7 +189,11 @@ fn fill(text: &str, values: &[(String, String)]) -> Result<String, ClientError> 
 
 /// The answer of a watched job, once it ended.
 pub fn ended(job: &JobView, output: Output, value: &Value) -> Result<Done, ClientError> {
-    answer(output, value, || format!("{}\n", job.sentence()))?;
+    // After lines of JSON, one more.
+    match output {
+        Output::Json => say(&format!("{value}\n"))?,
+        Output::Table => say(&format!("{}\n", job.sentence()))?,
+    }
     Ok(if job.phase == trainyard_core::model::Phase::Succeeded {
         Done::Well
     } else {

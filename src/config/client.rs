@@ -31,7 +31,8 @@ pub enum Output {
 }
 
 fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
-    Ok(SecretString::from(text))
+    // A token out of a file comes with the line's end.
+    Ok(SecretString::from(text.trim()))
 }
 
 /// Where a client finds its server, and what it shows there.

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{Connection, PgPool, postgres::PgPoolOptions};
 use trainyard_core::model::{TeamId, TeamRole, TokenId, UserId};
 
 pub mod access;
@@ -110,6 +110,12 @@ impl Db {
     pub async fn ping(&self) -> Result<(), DbError> {
         sqlx::query("/* db::ping */ select 1").execute(&self.pool).await?;
         Ok(())
+    }
+
+    /// One connection beside the pool, to hear what stands in its way.
+    pub async fn connect(&self) -> Result<(), sqlx::Error> {
+        let connection = sqlx::PgConnection::connect_with(&self.pool.connect_options()).await?;
+        connection.close().await
     }
 
     pub async fn migrate(&self) -> Result<(), sqlx::migrate::MigrateError> {

@@ -119,7 +119,8 @@ impl Place {
             .await
             .map_err(|error| self.unreachable(binaries, error))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+            // What went wrong comes last, behind the steps that went well.
+            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
             let _ = fs::remove_dir_all(&staged);
             return Err(PostgresError::from_words("initdb", &said, self));
         }

@@ -198,11 +198,15 @@ impl FromRequest<WebState> for RawBody {
 
 /// The whole body, within the limit that the route has.
 pub async fn body(request: Request, state: &WebState) -> Result<Bytes, Error> {
+    let limit = state.settings.body_limit;
     Bytes::from_request(request, state).await.map_err(|rejection| {
         if rejection.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE {
             metrics::counter!("trainyard_http_refused_total", "reason" => "size").increment(1);
-            Error::new(Code::TooLarge, "The body is larger than what this address takes")
-                .hint("code does not belong into a document: upload it, or name a git commit")
+            Error::new(
+                Code::TooLarge,
+                format!("The body is larger than the {limit} bytes that this address takes"),
+            )
+            .hint("in a document, code and data are what grows: upload code or name a git commit, put data in a volume")
         } else {
             Error::faults(
                 Code::InvalidRequest,

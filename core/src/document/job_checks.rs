@@ -151,6 +151,8 @@ fn one_launcher<'t>(root: &'t Node, roles: &'t [Node], faults: &mut Faults<'t>) 
     }
 }
 
+const LONGEST_HANDED: usize = 131_072;
+
 fn environment<'t>(env: &'t Node, framework: &str, faults: &mut Faults<'t>) {
     let rendezvous: &[&str] = match framework {
         "pytorch" => &["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"],
@@ -174,6 +176,16 @@ fn environment<'t>(env: &'t Node, framework: &str, faults: &mut Faults<'t>) {
             let message = format!("'{}' is set for each replica by framework {framework}", entry.key);
             let hint = "leave it out, or write framework: plain and set all of it yourself".to_owned();
             faults.key(entry, FaultCode::ReservedName, message, Some(hint));
+        }
+        // As a program gets it: NAME=VALUE and a zero byte. Linux takes MAX_ARG_STRLEN of those, 32 pages.
+        let handed = entry.key.len() + entry.value.written().map_or(0, str::len) + 2;
+        if handed > LONGEST_HANDED {
+            let message = format!(
+                "'{}' is {handed} bytes as name=value, and programs take at most {LONGEST_HANDED}",
+                entry.key
+            );
+            let hint = "put it in a file: code.inline, a volume, or a secret as a file".to_owned();
+            faults.value(&entry.value, FaultCode::OutOfRange, message, Some(hint));
         }
     }
 }

@@ -158,7 +158,21 @@ fn encoded(value: &str) -> Vec<Vec<u8>> {
         let lines: Vec<Vec<u8>> = lines.filter(|line| line.len() >= SHORTEST_LINE).collect();
         lines.into_iter().chain([form.into_bytes()])
     });
-    forms.collect()
+    forms.chain(inner(value)).collect()
+}
+
+/// What base64 of a longer text has of the value, wherever in it the value begins: the characters that it alone decides.
+fn inner(value: &str) -> Vec<Vec<u8>> {
+    let mut forms = Vec::new();
+    for before in 0..3 {
+        let text = [&vec![0; before][..], value.as_bytes()].concat();
+        let decided = (before * 8).div_ceil(6)..text.len() * 8 / 6;
+        for form in [BASE64_NOPAD.encode(&text), BASE64URL_NOPAD.encode(&text)] {
+            forms.push(form.as_bytes()[decided.clone()].to_vec());
+        }
+    }
+    forms.retain(|form| form.len() >= SHORTEST_LINE);
+    forms
 }
 
 #[cfg(test)]
@@ -263,6 +277,24 @@ mod tests {
                     "{form}: {out}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_value_within_a_text_in_base64_is_masked_but_for_what_it_shares_with_its_neighbours() {
+        let masker = Masker::new(["s3cret+Value"]);
+        for before in ["", "u", "user:", "another:"] {
+            let form = data_encoding::BASE64.encode(format!("{before}s3cret+Value and more").as_bytes());
+            let mut out = Vec::new();
+            masker.mask(form.as_bytes(), 0, true, &mut out);
+            let out = String::from_utf8_lossy(&out).into_owned();
+            let (start, end) = out.split_once("***").unwrap_or_else(|| panic!("{before}: {out}"));
+            assert!(start.len() <= before.len() * 8 / 6 + 1, "{before}: {out}");
+            // All but the character that begins within the value is of " and more".
+            assert!(
+                end.trim_end_matches('=').len() <= " and more".len() * 8 / 6 + 1,
+                "{before}: {out}"
+            );
         }
     }
 
