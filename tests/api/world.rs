@@ -264,6 +264,17 @@ impl World {
     }
 
     /// One number out of the database.
+    /// Waits until a count is what it should come to.
+    pub async fn comes_to(&self, expected: i64, query: &'static str) {
+        for _ in 0..600 {
+            if self.count(query).await == expected {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(self.count(query).await, expected, "after 30 s: {query}");
+    }
+
     pub async fn count(&self, query: &'static str) -> i64 {
         sqlx::query_scalar(query).fetch_one(self.db().pool()).await.unwrap()
     }

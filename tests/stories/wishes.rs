@@ -93,3 +93,28 @@ async fn a_cancel_is_heard_in_every_phase() {
     assert_eq!(world.replicas(&stopping, 1).await[0]["exit_signal"], 9);
     assert_eq!(world.runtime.running(), 0);
 }
+
+#[tokio::test]
+async fn a_job_that_was_suspended_before_it_had_a_place_gets_one_when_it_is_resumed() {
+    let mut world = World::new().await;
+    let job = world.submit_unseen(document("early", 1, "1", json!({}))).await;
+    world.wish(&job, "suspend").await;
+    world.pass(3.0).await;
+    world.assert_phase(&job, "suspended").await;
+    assert_eq!(world.job(&job).await["cluster"], json!(null));
+    // Long after whatever its create had asked for.
+    world.pass(30.0).await;
+    world.wish(&job, "resume").await;
+    world.pass(3.0).await;
+    world.assert_phase(&job, "running").await;
+}
+
+#[tokio::test]
+async fn a_job_whose_server_died_after_its_create_is_admitted_all_the_same() {
+    let mut world = World::new().await;
+    let job = world.submit_unseen(document("orphan", 1, "1", json!({}))).await;
+    // As if nobody had asked for a place: whatever the server still sends, it is taken away.
+    world.forget_the_poke().await;
+    world.pass(3.0).await;
+    world.assert_phase(&job, "running").await;
+}

@@ -23,6 +23,7 @@ use trainyard::{
         Db, attempts,
         clusters::{self, NodeSight},
         holdings::{self, Holding},
+        installation,
         listen::Listener,
         notify, partitions,
         tasks::{self, TaskKind},
@@ -320,9 +321,38 @@ impl World {
 
     /// Submits, and lets the worker look.
     pub async fn submit(&mut self, document: Value) -> String {
-        let job = self.ask("POST", "/api/v1/jobs", Some(&document)).await;
+        let job = self.submit_unseen(document).await;
+        // The server asks for the job's admission when its create is committed, which may be a moment later than here.
+        let mut tx = self.db.begin().await.expect("a transaction");
+        let installation = installation::read(&self.db).await.expect("an installation");
+        for (kind, subject) in [(TaskKind::Place, installation.id), (TaskKind::Queue, self.cluster.0)] {
+            tasks::poke(&mut tx, kind, subject, None, self.now())
+                .await
+                .expect("a poke");
+        }
+        tx.commit().await.expect("a commit");
         self.settle().await;
+        job
+    }
+
+    /// Submits, and no worker looks yet.
+    pub async fn submit_unseen(&mut self, document: Value) -> String {
+        let job = self.ask("POST", "/api/v1/jobs", Some(&document)).await;
         job["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Waits for what the server sends after a create, and removes it.
+    pub async fn forget_the_poke(&mut self) {
+        loop {
+            let gone = sqlx::query("delete from tasks where kind = 'place'")
+                .execute(self.db.pool())
+                .await
+                .expect("an answer");
+            if gone.rows_affected() > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Does something to a job (`cancel`, `suspend`, `resume`), and lets the worker look.
