@@ -77,6 +77,26 @@ fn an_evaluation_of_five_times_the_median_is_slow_and_not_hung() {
 }
 
 #[test]
+fn steps_that_were_read_together_share_the_time_since_those_before() {
+    // Five steps in two seconds, read every two seconds.
+    let steps: Vec<StepAt> = (0..30)
+        .map(|step| StepAt {
+            step,
+            at: at(step / 5 * 2),
+        })
+        .collect();
+    let rank = RankSigns {
+        last_output_at: Some(at(10)),
+        steps,
+        ..silent(0)
+    };
+    let Judgement::Slow { message, .. } = after(&[rank], 20) else {
+        panic!("ten seconds are long for a step of 0.4 s")
+    };
+    assert!(message.ends_with("which is about 0.40 s."), "{message}");
+}
+
+#[test]
 fn a_pause_that_the_job_has_taken_before_is_no_hang() {
     let mut rank = stepping(0, 1, 30);
     // An evaluation of a minute between steps 15 and 16.
