@@ -276,8 +276,24 @@ fn pace(ranks: &[RankSigns]) -> Option<Pace> {
     };
     let of_ranks: Vec<Vec<Duration>> = ranks.iter().map(intervals).filter(|one| one.len() >= 3).collect();
     let longest = of_ranks.iter().flatten().copied().max()?;
-    let median = median(of_ranks.into_iter().filter_map(median).collect())?;
+    let median = median(of_ranks.into_iter().map(shared).filter_map(median).collect())?;
     Some(Pace { median, longest })
+}
+
+/// Reports that were stored together have one time. The wait before them is shared out among them: else most steps of
+/// a quick job would seem to take no time.
+fn shared(intervals: Vec<Duration>) -> Vec<Duration> {
+    let mut spans = Vec::with_capacity(intervals.len());
+    // What was stored first has no wait before it that is known.
+    let known = intervals
+        .iter()
+        .position(|span| !span.is_zero())
+        .unwrap_or(intervals.len());
+    for group in intervals[known..].chunk_by(|_, next| next.is_zero()) {
+        let each = Duration::milliseconds(group[0].num_milliseconds() / group.len() as i64);
+        spans.extend(std::iter::repeat_n(each, group.len()));
+    }
+    if spans.is_empty() { intervals } else { spans }
 }
 
 fn median(mut spans: Vec<Duration>) -> Option<Duration> {

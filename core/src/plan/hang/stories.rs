@@ -63,6 +63,25 @@ fn steps_that_come_as_before_are_well() {
 }
 
 #[test]
+fn steps_that_were_stored_together_share_the_wait_before_them() {
+    // Six steps in each flush, a flush every 1.5 s.
+    let mut rank = silent(0);
+    rank.steps = (0..24)
+        .map(|step| StepAt {
+            step,
+            at: at(0) + Duration::milliseconds(1_500 * (step / 6 + 1)),
+        })
+        .collect();
+    let (_, message, _) = hung(&after(&[rank.clone()], 100));
+    assert!(message.contains("before, one took about 0.25 s"), "{message}");
+    // All of them in one flush: how long one takes is not known.
+    for step in &mut rank.steps {
+        step.at = at(2);
+    }
+    assert!(matches!(after(&[rank], 100), Judgement::Hung { .. }));
+}
+
+#[test]
 fn an_evaluation_of_five_times_the_median_is_slow_and_not_hung() {
     let ranks: Vec<RankSigns> = (0..4).map(|rank| stepping(rank, 10, 50)).collect();
     let judgement = after(&ranks, 500 + 50);
