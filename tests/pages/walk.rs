@@ -257,4 +257,19 @@ async fn a_running_job_is_cancelled_by_its_page_and_leaves_the_list_of_running_o
         "endless"
     );
     person.quiet("the list").await;
+
+    // The other lists follow as well: when a node or a cluster was last seen is told again and again.
+    for list in ["/nodes", "/clusters"] {
+        person.go(list).await;
+        person.remember().await;
+        let seen = "return document.querySelector('[data-live-rows] tbody time').dateTime";
+        let first = text(browser.run(seen).await);
+        browser
+            .until(
+                "a row changes by itself",
+                &format!("document.querySelector('[data-live-rows] tbody time').dateTime !== '{first}'"),
+            )
+            .await;
+        person.quiet(list).await;
+    }
 }

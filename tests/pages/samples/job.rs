@@ -188,6 +188,20 @@ pub fn replica(rank: u32, tone: Tone, sentence: &str, step: &str) -> ReplicaRow 
     }
 }
 
+/// It runs, and is not well.
+pub fn hung_job() -> JobPage {
+    let well = running_job();
+    JobPage {
+        state: State {
+            tone: Tone::Critical,
+            sentence: "Running, but hung, 4 of 4 ranks, step 1,240 of 5,000".into(),
+            next: Some("Read the last lines of each rank, then cancel and rerun it.".into()),
+            ..well.state.clone()
+        },
+        ..well
+    }
+}
+
 pub fn running_job() -> JobPage {
     let action = |label, verb: &str, danger| Action {
         label,
@@ -396,9 +410,11 @@ pub fn failed_job() -> JobPage {
             attempt: 2,
             summary: "Rank 3 was first to fail; ranks 0, 1 and 2 were victims and ended by Trainyard.".into(),
             code: "replica_failed".into(),
-            policy: "No further attempt: the policy allowed 1 retry and it was used.".into(),
+            policy: "No further attempt: the policy allowed 1 retry and it was used."
+                .to_owned()
+                .into(),
             steps_lost: Some("390 steps since the checkpoint at step 800 are lost.".into()),
-            next: "Look at the lines of rank 3 below.".into(),
+            next: "Look at the lines of rank 3 below.".to_owned().into(),
             ranks: vec![
                 end("First to fail", true, 3, "exit code 1", &lines),
                 end(

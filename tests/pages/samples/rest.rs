@@ -78,6 +78,7 @@ pub fn numbers() -> NumbersPage {
             ..Place::default()
         },
         plot: running_job().plots.into_iter().next(),
+        small: running_job().plots.into_iter().next(),
         csv: "/x.csv".into(),
         json: "/x.json".into(),
         columns: ["Step", "worker-0", "worker-1"].map(Into::into).to_vec(),

@@ -5,10 +5,11 @@ use trainyard_core::{
     document::job::JobDocument,
     model::{AttemptPhase, JobId, Phase, TeamRole, Wanted},
     plan::{
+        attempt::ConditionKind,
         hang::StepAt,
         postmortem::PostMortem,
         progress::{Progress, progress},
-        why::Why,
+        why::{Why, WhyReason},
         words,
     },
 };
@@ -82,7 +83,10 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     let number = query.attempt.unwrap_or(job.attempt);
     let rows = attempts_read::replicas(db, &home, number, None, REPLICAS).await?;
     let incarnations = page_reads::incarnations(db, &home, number).await?;
-    let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    let aside = page_reads::asides(db, &[id], now)
+        .await?
+        .remove(&id)
+        .unwrap_or_default();
     // Asked now, and not what was stored when the queue was last looked at.
     let why = why::answer(state, &scope, id).await?.why;
     let conditions = told::conditions(conditions::of(db, Subject::Job(id)).await?, false, now);
@@ -100,7 +104,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         attempt: Some(number),
         ..metrics::Selection::default()
     };
-    let series = metrics::read(db, metrics::Owner::Job(key), &selection).await?;
+    let series = metrics::outline(db, metrics::Owner::Job(key), &selection).await?;
     let failed = attempts.iter().find(|attempt| attempt.has_post_mortem);
     let post_mortem = match failed {
         // A retry that runs well again is what the page is about; its forerunner's end is in the attempts.
@@ -117,12 +121,10 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         AttemptPhase::Starting => attempt.admitted_at,
         AttemptPhase::Running => attempt.running_at.unwrap_or(attempt.admitted_at),
         AttemptPhase::Stopping => attempt.stopping_at.unwrap_or(attempt.admitted_at),
-        AttemptPhase::Ended => told::phase_since(job),
+        AttemptPhase::Ended => told::phase_since(job, &aside),
     });
-    let since = if job.phase.is_active() { since } else { None }.unwrap_or_else(|| told::phase_since(job));
-    let flags: Vec<&str> = conditions.iter().map(|condition| condition.name.as_str()).collect();
+    let since = if job.phase.is_active() { since } else { None }.unwrap_or_else(|| told::phase_since(job, &aside));
     let allowed = document.restart.max.saturating_add(1);
-    let ran = Duration::milliseconds(((totals.starting + totals.running) * 1000.0) as i64);
     let sentence = told::job_sentence(
         job,
         &aside,
@@ -133,13 +135,20 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
                 .ok()
                 .filter(|number| *number > 0)
                 .map(|number| (number, allowed)),
-            flags: &flags,
             since: Some(since),
-            ran_for: (ran > Duration::zero()).then_some(ran),
         },
         now,
     );
-    let told_state = state_of(job, why.as_ref(), post_mortem.as_ref(), sentence.clone(), since, now);
+    let told_state = state_of(
+        job,
+        &aside,
+        &document,
+        why.as_ref(),
+        post_mortem.as_ref(),
+        sentence,
+        since,
+        now,
+    );
     let shell = Shell {
         title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
         section: Section::Jobs,
@@ -147,13 +156,11 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
             label: "Jobs".into(),
             href: "/jobs".into(),
         }],
-        viewer: None,
         live: (!job.phase.is_final() || !rows.iter().all(|row| row.phase.is_final())).then(|| live_address(id, query)),
         here: format!("/jobs/{id}"),
-        notice: None,
-        wide: false,
+        ..Shell::default()
     };
-    let post_mortem = post_mortem.map(|end| ended::told(&end, id, now));
+    let post_mortem = post_mortem.map(|end| ended::told(&end, id, &told_state, now));
     let facts = facts(job, &document, &aside, &checkpoints, &totals, now);
     let timeline = history::draw(job, &attempts, &intervals, &checkpoints, &rows, now);
     let plots = measures::plots(id, number, &series, &rows);
@@ -164,7 +171,11 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         state: told_state,
         actions: actions(job, actor.may(job.team.id, TeamRole::Member)),
         conditions,
-        reasons: why.as_ref().map(reasons).unwrap_or_default(),
+        reasons: why
+            .as_ref()
+            .filter(|why| adds_to_its_sentence(why))
+            .map(reasons)
+            .unwrap_or_default(),
         post_mortem,
         facts,
         timeline,
@@ -255,8 +266,11 @@ fn told_progress(
     progress(&steps, job.total_steps.and_then(|total| u64::try_from(total).ok()), now)
 }
 
+#[allow(clippy::too_many_arguments)]
 fn state_of(
     job: &Job,
+    aside: &Aside,
+    document: &JobDocument,
     why: Option<&Why>,
     end: Option<&PostMortem>,
     sentence: String,
@@ -266,6 +280,7 @@ fn state_of(
     let (reason, next) = match (end, why) {
         (Some(end), _) if job.phase == Phase::Failed => (None, Some(end.next.clone())),
         (_, Some(why)) if !job.phase.is_final() => (None, told::next_step(why)),
+        _ if job.phase == Phase::Running => (None, next_of_trouble(aside, document)),
         _ if job.phase.is_active() || job.phase.is_final() => (None, None),
         _ => (Some(job.message.clone()), None),
     };
@@ -279,7 +294,7 @@ fn state_of(
         _ => None,
     };
     State {
-        tone: told::job_tone(job),
+        tone: told::job_tone(job, aside),
         // The sentence of an end says its reason already.
         reason: wish.or(reason).filter(|reason| !reason.is_empty() && !sentence.contains(reason.as_str())),
         sentence,
@@ -290,6 +305,25 @@ fn state_of(
             format!("No worker has looked at its cluster for {}. What stands here is from then; its processes may still run.", words::duration(now - at))
         }),
     }
+}
+
+/// What to do about the worst that is wrong with a job that runs.
+fn next_of_trouble(aside: &Aside, document: &JobDocument) -> Option<String> {
+    let kind = aside.troubles.first()?;
+    let next = match (kind.parse::<ConditionKind>().ok()?, document.deadlines.silence) {
+        (ConditionKind::Hung, Some(limit)) => format!(
+            "Read the last lines of each rank. It is ended once it was silent for {} (deadlines.silence).",
+            words::duration(limit.as_chrono())
+        ),
+        (ConditionKind::Hung, None) => "Read the last lines of each rank, then cancel and rerun it. With \
+            deadlines.silence in its document Trainyard ends it by itself."
+            .to_owned(),
+        (ConditionKind::Slow, _) => {
+            "Compare the ranks' steps and the nodes they run on. Nothing is ended for this.".to_owned()
+        }
+        _ => return None,
+    };
+    Some(next)
 }
 
 fn actions(job: &Job, member: bool) -> Vec<Action> {
@@ -369,7 +403,8 @@ fn facts(
             seconds(totals.starting + totals.running)
         ),
     ));
-    if totals.running_lost > 0.5 {
+    // Without a checkpoint all of a last attempt's time is lost, and "none reported" says that already.
+    if totals.running_lost >= 1.0 && (!checkpoints.is_empty() || job.attempt > 1) {
         facts.push(Fact::new("Lost since checkpoints", seconds(totals.running_lost)));
     }
     let framework = serde_json::to_value(document.framework).ok();
@@ -401,6 +436,11 @@ fn facts(
     facts
 }
 
+/// One reason without figures stands in the state's sentence whole.
+fn adds_to_its_sentence(why: &Why) -> bool {
+    why.reasons.len() > 1 || why.reasons.iter().any(|reason| !reason.numbers.is_empty())
+}
+
 fn reasons(why: &Why) -> Vec<Reason> {
     why.reasons
         .iter()
@@ -414,11 +454,37 @@ fn reasons(why: &Why) -> Vec<Reason> {
             numbers: reason
                 .numbers
                 .iter()
-                .map(|figure| (figure.name.clone(), figure_in_words(figure.value, &figure.unit)))
+                .filter(|figure| figure.value != 0 || !says_nothing_when_none(reason, &figure.name))
+                .map(|figure| (figure_name(&figure.name), figure_in_words(figure.value, &figure.unit)))
                 .collect(),
             next: told::full(&reason.next),
         })
         .collect()
+}
+
+/// Where there is none of a resource, none of it is free either.
+fn says_nothing_when_none(reason: &WhyReason, name: &str) -> bool {
+    let none_at_all = reason
+        .numbers
+        .iter()
+        .any(|figure| figure.name == "total" && figure.value == 0);
+    name == "ahead" || (none_at_all && matches!(name, "free" | "largest_free" | "largest_total"))
+}
+
+/// The API's name of a figure, as people say it.
+fn figure_name(name: &str) -> String {
+    let said = match name {
+        "asked_each" => "Each replica asks for",
+        "asked" => "All replicas ask for",
+        "free" => "Free now",
+        "total" => "There is in all",
+        "largest_free" => "Most free on one node",
+        "largest_total" => "Most on one node",
+        "ahead" => "Jobs before it",
+        "must_end" => "Jobs that must end first",
+        other => return told::named(other),
+    };
+    said.to_owned()
 }
 
 fn figure_in_words(value: i64, unit: &str) -> String {
@@ -428,6 +494,8 @@ fn figure_in_words(value: i64, unit: &str) -> String {
         "bytes" => words::bytes(unsigned),
         "seconds" => words::duration(Duration::seconds(value)),
         "gpus" => words::counted(unsigned, "GPU"),
+        // The figure's name says what is counted.
+        "jobs" | "nodes" | "replicas" | "attempts" | "clusters" | "" => words::count(value),
         other => format!("{} {other}", words::count(value)),
     }
 }

@@ -68,9 +68,9 @@ pub struct PostMortemView {
     pub attempt: u32,
     pub summary: String,
     pub code: String,
-    pub policy: String,
+    pub policy: Option<String>,
     pub steps_lost: Option<String>,
-    pub next: String,
+    pub next: Option<String>,
     pub ranks: Vec<RankEnd>,
     pub nodes: Vec<Condition>,
 }
