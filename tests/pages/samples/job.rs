@@ -27,7 +27,7 @@ pub fn over_time(points: Vec<(f64, f64)>, seconds: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-pub fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
+pub fn plots(ranks: u8, odd: Option<u8>, size: plot::Size) -> Vec<Plot> {
     let lines = |from: f64, to: f64, timed: bool| -> Vec<Line> {
         (0..ranks)
             .map(|rank| {
@@ -57,7 +57,7 @@ pub fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
                 from_zero,
                 series,
             },
-            plot::Size::Small,
+            size,
         )
         .unwrap(),
         numbers: format!("/jobs/{JOB}/numbers/{id}"),
@@ -270,7 +270,7 @@ pub fn running_job() -> JobPage {
             grid: None,
         },
         attempts: vec![choice("Attempt 1", "", false), choice("Attempt 2", "", true)],
-        plots: plots(4, Some(2)),
+        plots: plots(4, Some(2), plot::Size::Small),
         no_plots: "",
         checkpoints: vec![
             CheckpointRow {
@@ -490,7 +490,7 @@ pub fn wide_job() -> JobPage {
                 table: "?view=table".into(),
             }),
         },
-        plots: plots(12, Some(9)),
+        plots: plots(12, Some(9), plot::Size::Small),
         ..running_job()
     }
 }

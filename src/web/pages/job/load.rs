@@ -9,12 +9,12 @@ use trainyard_core::{
         hang::StepAt,
         postmortem::PostMortem,
         progress::{Progress, progress},
-        why::{Why, WhyReason},
+        why::Why,
         words,
     },
 };
 
-use super::{Action, CheckpointRow, JobPage, Reason, history, measures, post_mortem as ended, replicas};
+use super::{Action, CheckpointRow, JobPage, history, measures, post_mortem as ended, reasons, replicas};
 use crate::{
     db::{
         DbError, attempts_read, conditions,
@@ -139,16 +139,10 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         },
         now,
     );
-    let told_state = state_of(
-        job,
-        &aside,
-        &document,
-        why.as_ref(),
-        post_mortem.as_ref(),
-        sentence,
-        since,
-        now,
-    );
+    let mut told_state = state_of(job, &aside, why.as_ref(), post_mortem.as_ref(), sentence, since, now);
+    if job.phase == Phase::Running {
+        told_state.next = next_of_trouble(&aside, &document);
+    }
     let shell = Shell {
         title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
         section: Section::Jobs,
@@ -173,8 +167,8 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         conditions,
         reasons: why
             .as_ref()
-            .filter(|why| adds_to_its_sentence(why))
-            .map(reasons)
+            .filter(|why| reasons::add_to_its_sentence(why))
+            .map(reasons::told)
             .unwrap_or_default(),
         post_mortem,
         facts,
@@ -266,11 +260,9 @@ fn told_progress(
     progress(&steps, job.total_steps.and_then(|total| u64::try_from(total).ok()), now)
 }
 
-#[allow(clippy::too_many_arguments)]
 fn state_of(
     job: &Job,
     aside: &Aside,
-    document: &JobDocument,
     why: Option<&Why>,
     end: Option<&PostMortem>,
     sentence: String,
@@ -280,7 +272,6 @@ fn state_of(
     let (reason, next) = match (end, why) {
         (Some(end), _) if job.phase == Phase::Failed => (None, Some(end.next.clone())),
         (_, Some(why)) if !job.phase.is_final() => (None, told::next_step(why)),
-        _ if job.phase == Phase::Running => (None, next_of_trouble(aside, document)),
         _ if job.phase.is_active() || job.phase.is_final() => (None, None),
         _ => (Some(job.message.clone()), None),
     };
@@ -434,68 +425,4 @@ fn facts(
     }
     facts.push(Fact::new("Id", job.id.to_string()));
     facts
-}
-
-/// One reason without figures stands in the state's sentence whole.
-fn adds_to_its_sentence(why: &Why) -> bool {
-    why.reasons.len() > 1 || why.reasons.iter().any(|reason| !reason.numbers.is_empty())
-}
-
-fn reasons(why: &Why) -> Vec<Reason> {
-    why.reasons
-        .iter()
-        .map(|reason| Reason {
-            layer: words::sentence(reason.layer.as_str()),
-            message: told::full(&reason.message),
-            code: serde_json::to_value(reason.code)
-                .ok()
-                .and_then(|code| code.as_str().map(str::to_owned))
-                .unwrap_or_default(),
-            numbers: reason
-                .numbers
-                .iter()
-                .filter(|figure| figure.value != 0 || !says_nothing_when_none(reason, &figure.name))
-                .map(|figure| (figure_name(&figure.name), figure_in_words(figure.value, &figure.unit)))
-                .collect(),
-            next: told::full(&reason.next),
-        })
-        .collect()
-}
-
-/// Where there is none of a resource, none of it is free either.
-fn says_nothing_when_none(reason: &WhyReason, name: &str) -> bool {
-    let none_at_all = reason
-        .numbers
-        .iter()
-        .any(|figure| figure.name == "total" && figure.value == 0);
-    name == "ahead" || (none_at_all && matches!(name, "free" | "largest_free" | "largest_total"))
-}
-
-/// The API's name of a figure, as people say it.
-fn figure_name(name: &str) -> String {
-    let said = match name {
-        "asked_each" => "Each replica asks for",
-        "asked" => "All replicas ask for",
-        "free" => "Free now",
-        "total" => "There is in all",
-        "largest_free" => "Most free on one node",
-        "largest_total" => "Most on one node",
-        "ahead" => "Jobs before it",
-        "must_end" => "Jobs that must end first",
-        other => return told::named(other),
-    };
-    said.to_owned()
-}
-
-fn figure_in_words(value: i64, unit: &str) -> String {
-    let unsigned = u64::try_from(value).unwrap_or(0);
-    match unit {
-        "cores/1000" => words::cores(unsigned),
-        "bytes" => words::bytes(unsigned),
-        "seconds" => words::duration(Duration::seconds(value)),
-        "gpus" => words::counted(unsigned, "GPU"),
-        // The figure's name says what is counted.
-        "jobs" | "nodes" | "replicas" | "attempts" | "clusters" | "" => words::count(value),
-        other => format!("{} {other}", words::count(value)),
-    }
 }

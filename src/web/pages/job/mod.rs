@@ -8,6 +8,7 @@ pub mod history;
 pub mod load;
 pub mod measures;
 mod post_mortem;
+mod reasons;
 pub mod replicas;
 
 use super::{
