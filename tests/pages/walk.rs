@@ -157,7 +157,7 @@ async fn a_job_is_submitted_followed_and_seen_to_its_end_without_a_reload() {
     let person = Person::signed_in().await;
     let browser = &person.browser;
     let script = format!(
-        "import time\nfor step in range(1, {STEPS} + 1):\n    print(f'step={{step}} loss={{1 / step:.4f}}')\n    time.sleep(0.4)\n"
+        "import time\nfor step in range(1, {STEPS} + 1):\n    print(f'step={{step}} loss={{1 / step:.4f}}')\n    time.sleep(1)\n"
     );
     let job = person.submit("curve", &script).await;
     person.remember().await;
