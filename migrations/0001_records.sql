@@ -595,11 +595,16 @@ create table metric_chunks (
     first_at timestamptz not null,
     last_at timestamptz not null,
     sealed boolean not null default false,
+    outline_steps bigint[],
+    outline_times bigint[],
+    outline_vals double precision[],
     primary key (class, owner_id, attempt, series, role, index, seq),
-    check (cardinality(steps) = cardinality(vals) and cardinality(times) = cardinality(vals))
+    check (cardinality(steps) = cardinality(vals) and cardinality(times) = cardinality(vals)),
+    check (cardinality(outline_steps) = cardinality(outline_vals) and cardinality(outline_times) = cardinality(outline_vals))
 ) partition by list (class);
 create index metric_chunks_unsealed on metric_chunks (owner_id) where not sealed;
 comment on table metric_chunks is 'Points of one series of one replica (owner: a job) or of one node (attempt 0, role ""). Never a row per point.';
+comment on column metric_chunks.outline_vals is 'Of a sealed row: the points that a plot of the whole series needs.';
 comment on column metric_chunks.steps is 'A null element: the point has a time and no step. times: ms since 1970.';
 
 -- One sub-table per class, ranged by owner; each with a default range. Jobs' rows go with their range once all its jobs

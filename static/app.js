@@ -104,6 +104,30 @@ function cellTip(cell, x, y) {
   const run = cell.closest("[data-run]");
   showTip(`${cell.textContent}: ${run.dataset.run.replace(/^[\d,]+ /, "")}`, x, y);
 }
+
+// Moments are told in the reader's own zone first, where that is not UTC.
+const part = (at, options) => new Intl.DateTimeFormat("sv-SE", options).format(at);
+const ownZone = (at) => new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(at).find((each) => each.type === "timeZoneName").value;
+const isUtc = (at) => at.getTimezoneOffset() === 0;
+const ownClock = (at) => part(at, { dateStyle: "short", timeStyle: "medium" });
+function ownTime(at) {
+  const utc = `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  return isUtc(at) ? utc : `${ownClock(at)} ${ownZone(at)} (${utc})`;
+}
+function ownTimes(root) {
+  for (const time of root.querySelectorAll("time.exact")) {
+    const at = new Date(time.dateTime);
+    if (isNaN(at) || isUtc(at)) continue;
+    time.title = time.textContent;
+    time.textContent = `${ownClock(at)} ${ownZone(at)}`;
+  }
+}
+ownTimes(document);
+function ownTitle(event) {
+  const time = event.target.closest?.("time[title]:not(.exact)");
+  if (time && !isNaN(new Date(time.dateTime))) time.title = ownTime(new Date(time.dateTime));
+}
+document.addEventListener("pointerover", ownTitle);
 const hovers = new WeakMap();
 document.addEventListener("pointermove", (event) => {
   const cell = event.target.closest?.(".run a");
@@ -124,7 +148,7 @@ document.addEventListener("pointermove", (event) => {
     if (best) { shown ??= best[0]; values.push(`${name} ${Number(best[1].toPrecision(4))}`); }
   }
   if (shown === null) return;
-  const place = data.time ? new Date(shown).toISOString().slice(0, 19).replace("T", " ") + " UTC" : `step ${Math.round(shown).toLocaleString("en")}`;
+  const place = data.time ? ownTime(new Date(shown)) : `step ${Math.round(shown).toLocaleString("en")}`;
   showTip(`${place}: ${values.join(", ")}`, event.clientX, event.clientY);
 });
 document.addEventListener("focusin", (event) => {
@@ -170,19 +194,22 @@ document.addEventListener("pointerdown", (event) => {
   document.addEventListener("keydown", (key) => { if (key.key === "Escape") drop(); }, { signal: stop.signal });
 });
 // Arrow keys walk a grid, so that 5,000 cells are not 5,000 presses of Tab.
-for (const grid of document.querySelectorAll("[data-cells]")) {
-  const cells = [...grid.querySelectorAll(".run a")];
-  cells.forEach((cell, index) => { cell.tabIndex = index ? -1 : 0; });
-  grid.addEventListener("keydown", (event) => {
-    const at = cells.indexOf(document.activeElement);
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? 0;
-    const row = { ArrowDown: 1, ArrowUp: -1 }[event.key] ?? 0;
-    if (at < 0 || (!by && !row)) return;
-    event.preventDefault();
-    const wide = Math.max(1, Math.floor((cells[at].parentElement.clientWidth + 2) / 26));
-    const next = cells[Math.max(0, Math.min(cells.length - 1, at + by + row * wide))];
-    cells[at].tabIndex = -1; next.tabIndex = 0; next.focus();
-  });
+function ownCells(root) {
+  for (const grid of root.querySelectorAll("[data-cells]")) {
+    const cells = [...grid.querySelectorAll(".run a")];
+    cells.forEach((cell, index) => { cell.tabIndex = index ? -1 : 0; });
+    grid.addEventListener("keydown", (event) => {
+      const at = cells.indexOf(document.activeElement);
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? 0;
+      const row = { ArrowDown: 1, ArrowUp: -1 }[event.key] ?? 0;
+      if (at < 0 || (!by && !row)) return;
+      event.preventDefault();
+      const wide = Math.max(1, Math.floor((cells[at].parentElement.clientWidth + 2) / 26));
+      const next = cells[Math.max(0, Math.min(cells.length - 1, at + by + row * wide))];
+      cells[at].tabIndex = -1; next.tabIndex = 0; next.focus();
+    });
+  }
 }
+ownCells(document);
 // The end of what a failed rank printed says most.
 for (const out of document.querySelectorAll("#post-mortem pre.out")) out.scrollTop = out.scrollHeight;

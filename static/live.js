@@ -39,6 +39,8 @@
     const node = document.adoptNode(fresh);
     element.replaceWith(node);
     node.dataset.was = was;
+    ownTimes(node);
+    ownCells(node);
     if (focused) (node.querySelectorAll("a, button, summary, [tabindex]")[place] ?? document.getElementById("main")).focus({ preventScroll: true });
   }
 
@@ -51,18 +53,16 @@
 
   // Rows of a list: known ones change in place, gone ones are greyed, new ones are counted and shown on demand.
   function rows({ summary, rows: list }) {
-    const words = document.getElementById("jobs-summary");
+    const words = document.getElementById("list-summary");
     if (words && words.textContent !== summary) words.textContent = summary;
-    const table = document.querySelector("[data-live-rows]");
-    if (!table) return;
     const seen = new Set(list.map((row) => row.id));
-    for (const row of table.querySelectorAll("tbody tr[id]")) row.classList.toggle("gone", !seen.has(row.id));
+    for (const row of document.querySelectorAll("[data-live-rows] tbody tr[id]")) row.classList.toggle("gone", !seen.has(row.id));
     let fresh = 0;
     for (const row of list) {
       if (document.getElementById(row.id)) patch(row.id, row.html);
       else fresh += 1;
     }
-    const news = document.getElementById("jobs-news");
+    const news = document.getElementById("list-news");
     if (!news) return;
     news.hidden = !fresh;
     if (fresh && news.dataset.count !== String(fresh)) {

@@ -89,6 +89,7 @@
   }
 
   function clock(at) {
+    if (timeMode.value === "local") return new Date(at).toTimeString().slice(0, 8) + at.slice(19, 23);
     if (timeMode.value !== "start") return at.slice(11, 23);
     const since = Math.max(0, Date.parse(at) - config.start) / 1000;
     const part = (n) => String(Math.floor(n)).padStart(2, "0");
@@ -115,7 +116,7 @@
     number.className = "n";
     number.href = config.only ? `${config.only.context}&at=${id}#${id}` : `#${id}`;
     number.dataset.n = line.line;
-    number.setAttribute("aria-label", `Line ${line.line} of ${line.role}-${line.index}`);
+    number.setAttribute("aria-label", `Line ${line.line} of ${line.role}-${line.index}${line.stream === "stderr" ? ", standard error" : ""}`);
     const time = document.createElement("time");
     time.dateTime = line.at;
     time.title = line.at;
@@ -330,11 +331,18 @@
   const wrapped = () => box.classList.toggle("nowrap", !wrap.checked);
   wrap.addEventListener("change", () => { localStorage.setItem("wrap", wrap.checked ? "yes" : "no"); wrapped(); });
   wrapped();
-  timeMode.addEventListener("change", () => {
-    box.classList.remove("time-clock", "time-start", "time-off");
+  const retime = () => {
+    box.classList.remove("time-clock", "time-start", "time-off", "time-local");
     box.classList.add(`time-${timeMode.value}`);
     for (const time of box.querySelectorAll("time")) time.textContent = clock(time.dateTime);
-  });
+  };
+  // The server does not know the reader's zone, so its clock is added here.
+  if (!isUtc(new Date())) {
+    const own = new Option(`clock, ${ownZone(new Date())}`, "local");
+    timeMode.options[0].after(own);
+    if (new URLSearchParams(location.search).get("time") === "local") { own.selected = true; retime(); }
+  }
+  timeMode.addEventListener("change", retime);
   for (const select of document.querySelectorAll("#l-attempt, #l-replica")) select.addEventListener("change", () => select.form.requestSubmit());
   document.getElementById("older")?.parentElement.remove();
   document.getElementById("newer")?.parentElement.remove();

@@ -6,6 +6,8 @@ mod support;
 mod follow;
 #[path = "logs/ingest.rs"]
 mod ingest;
+#[path = "logs/outline.rs"]
+mod outline;
 #[path = "logs/reading.rs"]
 mod reading;
 #[path = "logs/world.rs"]

@@ -126,6 +126,74 @@ async fn every_page_is_sound_in_both_themes_and_widths() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
+#[tokio::test]
+async fn nothing_scrolls_sideways_between_a_telephone_and_a_desk() {
+    let address = serve().await;
+    let browser = Browser::start().await;
+    let mut faults: Vec<String> = Vec::new();
+    for width in [768, 1024] {
+        browser.look("light", width).await;
+        for (name, _) in samples::all() {
+            browser.open(&format!("http://{address}/sample/{name}")).await;
+            let found = browser.run(include_str!("pages/checks.js")).await;
+            let found = found.as_array().into_iter().flatten().filter_map(Value::as_str);
+            faults.extend(
+                found
+                    .filter(|fault| fault.starts_with("scrolls sideways"))
+                    .map(|fault| format!("{name} {width}: {fault}")),
+            );
+        }
+    }
+    browser.quit().await;
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[tokio::test]
+async fn moments_are_told_in_the_readers_own_zone() {
+    let address = serve().await;
+    let browser = Browser::start().await;
+    browser.look("light", 1400).await;
+    let zone = |name: &str| serde_json::json!({ "timezoneId": name });
+    browser.cdp("Emulation.setTimezoneOverride", zone("Asia/Kolkata")).await;
+    browser.open(&format!("http://{address}/sample/job-running")).await;
+    let exact = "const time = document.querySelector('.state time.exact'); return [time.textContent, time.title]";
+    // The sample's now is 2026-11-30 16:00:00 UTC, and the job runs for 31 minutes.
+    let since = browser.run(exact).await;
+    assert_eq!(
+        since,
+        serde_json::json!(["2026-11-30 20:59:00 GMT+5:30", "2026-11-30 15:29:00 UTC"])
+    );
+    let hovered = "const time = document.querySelector('#events time');
+         time.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }));
+         return time.title";
+    let title = browser.run(hovered).await;
+    let title = title.as_str().unwrap_or_default();
+    assert!(
+        title.contains("GMT+5:30 (2026-11-30 ") && title.ends_with(" UTC)"),
+        "{title}"
+    );
+    browser.cdp("Emulation.setTimezoneOverride", zone("UTC")).await;
+    browser.open(&format!("http://{address}/sample/job-running")).await;
+    assert_eq!(
+        browser.run(exact).await,
+        serde_json::json!(["2026-11-30 15:29:00 UTC", ""])
+    );
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    browser.quit().await;
+}
+
+#[tokio::test]
+async fn lines_of_standard_error_say_so_in_a_word() {
+    let address = serve().await;
+    let browser = Browser::start().await;
+    browser.look("light", 1400).await;
+    browser.open(&format!("http://{address}/sample/logs")).await;
+    let said = "const words = (row) => getComputedStyle(row.querySelector('.n'), '::before').content;
+         return [words(document.querySelector('.l.s')).includes('err '), words(document.querySelector('.l:not(.s)')).includes('err')]";
+    assert_eq!(browser.run(said).await, serde_json::json!([true, false]));
+    browser.quit().await;
+}
+
 #[test]
 fn five_thousand_nodes_fit_into_300_kb() {
     use askama::Template;

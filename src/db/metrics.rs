@@ -16,6 +16,11 @@ use super::{Db, DbError, logs::JobKey};
 const SEALED_POINTS: i64 = 1024;
 /// So many small rows of a series are worth merging.
 const SMALL_ROWS: i64 = 64;
+/// So many points of a sealed row are told by at most five in its outline.
+const OUTLINE_BUCKET: i64 = 128;
+/// A series with more sealed rows than this is drawn from their outlines: by then those have more points than a small
+/// plot has places.
+const LONG_ROWS: i64 = 24;
 
 /// Whose series these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,7 +156,7 @@ async fn lock(tx: &mut PgConnection, owner: Owner) -> Result<(), DbError> {
 }
 
 /// Merges the small rows of every series of an owner that has many of them; with `all`, of every series that has two.
-/// Answers how many rows went. Points and their order stay.
+/// Answers how many rows went. Points and their order stay; what is sealed gets its outline.
 pub async fn compact(db: &Db, owner: Owner, all: bool) -> Result<u64, DbError> {
     let mut tx = db.begin().await?;
     lock(&mut tx, owner).await?;
@@ -166,21 +171,38 @@ pub async fn compact(db: &Db, owner: Owner, all: bool) -> Result<u64, DbError> {
             where m.class = $1 and m.owner_id = $2 and not m.sealed and m.attempt = many.attempt
               and m.series = many.series and m.role = many.role and m.index = many.index
             returning m.*
+        ), points as (
+            select g.attempt, g.role, g.index, g.series, g.seq, g.first_at, g.last_at, p.step, p.at, p.value,
+                   row_number() over (partition by g.attempt, g.role, g.index, g.series order by g.seq, p.place) - 1 as n,
+                   count(*) over (partition by g.attempt, g.role, g.index, g.series) >= $4 as seals
+            from gone g, unnest(g.steps, g.times, g.vals) with ordinality as p (step, at, value, place)
+        ), marked as (
+            -- NaN is the highest of all to Postgres.
+            select points.*, seals and 1 in (
+                       row_number() over (bucket order by n), row_number() over (bucket order by n desc),
+                       row_number() over (bucket order by value, n),
+                       row_number() over (bucket order by value = 'NaN', value desc, n),
+                       case when value = 'NaN' then row_number() over (bucket order by value <> 'NaN', n) end) as outlines
+            from points window bucket as (partition by attempt, role, index, series, n / $5)
         ), merged as (
             insert into metric_chunks
-                (class, owner_id, attempt, role, index, series, seq, steps, times, vals, first_at, last_at, sealed)
-            select $1, $2, g.attempt, g.role, g.index, g.series, min(g.seq),
-                   array_agg(p.step order by g.seq, p.place), array_agg(p.at order by g.seq, p.place),
-                   array_agg(p.value order by g.seq, p.place), min(g.first_at), max(g.last_at), count(*) >= $4
-            from gone g, unnest(g.steps, g.times, g.vals) with ordinality as p (step, at, value, place)
-            group by g.attempt, g.role, g.index, g.series
+                (class, owner_id, attempt, role, index, series, seq, steps, times, vals, first_at, last_at, sealed,
+                 outline_steps, outline_times, outline_vals)
+            select $1, $2, attempt, role, index, series, min(seq),
+                   array_agg(step order by n), array_agg(at order by n), array_agg(value order by n),
+                   min(first_at), max(last_at), bool_or(seals),
+                   array_agg(step order by n) filter (where outlines),
+                   array_agg(at order by n) filter (where outlines),
+                   array_agg(value order by n) filter (where outlines)
+            from marked group by attempt, role, index, series
             returning 1
         )
         select (select count(*) from gone) - (select count(*) from merged) as "count!""#,
         owner.class(),
         owner.id(),
         if all { 2 } else { SMALL_ROWS },
-        SEALED_POINTS
+        SEALED_POINTS,
+        OUTLINE_BUCKET
     )
     .fetch_one(&mut *tx)
     .await?;
@@ -199,13 +221,13 @@ pub struct Selection<'a> {
     pub until: Option<DateTime<Utc>>,
 }
 
-/// The selected points, in the order in which they were appended.
-pub async fn read(
-    db: &Db,
-    owner: Owner,
-    selection: &Selection<'_>,
-) -> Result<BTreeMap<SeriesKey, Vec<Point>>, DbError> {
-    let rows = sqlx::query!(
+/// Series with their points, in the order in which they were appended.
+pub type Series = BTreeMap<SeriesKey, Vec<Point>>;
+
+/// The selected points.
+pub async fn read(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result<Series, DbError> {
+    let rows = sqlx::query_as!(
+        Row,
         r#"/* metrics::read */
         select attempt, role, index, series, steps as "steps!: Vec<Option<i64>>", times, vals
         from metric_chunks
@@ -226,9 +248,59 @@ pub async fn read(
     )
     .fetch_all(&db.pool)
     .await?;
+    Ok(joined(rows, selection))
+}
+
+/// The selected points as far as a small plot can show them: of a long series' sealed rows only the outline, which has
+/// each bucket's first, last, lowest and highest point and its first that is no number. The newest points are all there.
+pub async fn outline(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result<Series, DbError> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"/* metrics::outline */
+        select attempt, role, index, series,
+               case when thin then outline_steps else steps end as "steps!: Vec<Option<i64>>",
+               case when thin then outline_times else times end as "times!",
+               case when thin then outline_vals else vals end as "vals!"
+        from (
+            select m.*, outline_vals is not null
+                   and count(*) filter (where sealed) over (partition by attempt, series, role, index) > $9 as thin
+            from metric_chunks m
+            where class = $1 and owner_id = $2
+              and ($3::int is null or attempt = $3)
+              and (cardinality($4::text[]) = 0 or series = any($4))
+              and ($5::text is null or (role = $5 and index = $6))
+              and ($7::timestamptz is null or last_at >= $7) and ($8::timestamptz is null or first_at < $8)
+        ) c
+        order by attempt, series, role, index, seq"#,
+        owner.class(),
+        owner.id(),
+        selection.attempt,
+        selection.names,
+        selection.replica.map(|replica| replica.role.as_str()),
+        selection.replica.map(|replica| replica.index as i32),
+        selection.since,
+        selection.until,
+        LONG_ROWS
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok(joined(rows, selection))
+}
+
+struct Row {
+    attempt: i32,
+    role: String,
+    index: i32,
+    series: String,
+    steps: Vec<Option<i64>>,
+    times: Vec<i64>,
+    vals: Vec<f64>,
+}
+
+fn joined(rows: Vec<Row>, selection: &Selection<'_>) -> Series {
     let since = selection.since.map_or(i64::MIN, |at| at.timestamp_millis());
     let until = selection.until.map_or(i64::MAX, |at| at.timestamp_millis());
-    let mut series: BTreeMap<SeriesKey, Vec<Point>> = BTreeMap::new();
+    let mut series = Series::new();
     for row in rows {
         let replica = (!row.role.is_empty()).then_some(ReplicaKey {
             role: row.role,
@@ -246,7 +318,7 @@ pub async fn read(
                 .filter(|point| point.at >= since && point.at < until),
         );
     }
-    Ok(series)
+    series
 }
 
 /// The names of an owner's series.

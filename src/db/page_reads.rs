@@ -50,19 +50,41 @@ pub struct Aside {
     pub not_yet: Option<NotYet>,
     /// Replicas of the newest attempt that run.
     pub running: i64,
+    /// What is wrong with it while it runs, the worst first: the conditions' names.
+    pub troubles: Vec<String>,
+    /// One of them is critical.
+    pub critical: bool,
+    /// Seconds that its attempts took together.
+    pub ran: f64,
+    /// The end of the newest attempt, unless that is still open.
+    pub attempt_ended_at: Option<DateTime<Utc>>,
 }
 
 /// For jobs that the scope was found to see.
-pub async fn asides(db: &Db, jobs: &[JobId]) -> Result<BTreeMap<JobId, Aside>, DbError> {
+pub async fn asides(db: &Db, jobs: &[JobId], now: DateTime<Utc>) -> Result<BTreeMap<JobId, Aside>, DbError> {
     let ids: Vec<uuid::Uuid> = jobs.iter().map(|job| job.0).collect();
     let rows = sqlx::query!(
         r#"/* page_reads::asides */
         select j.id, case when j.phase in ('queued', 'suspended') then j.why end as why,
             case when j.phase in ('starting', 'running', 'stopping') then (
                 select count(*) from attempts a join replicas r on r.attempt_id = a.id
-                where a.job_id = j.id and a.number = j.attempt and r.phase = 'running') else 0 end as "running!"
-        from jobs j where j.id = any($1)"#,
-        &ids
+                where a.job_id = j.id and a.number = j.attempt and r.phase = 'running') else 0 end as "running!",
+            coalesce(k.troubles, '{}') as "troubles!", coalesce(k.critical, false) as "critical!",
+            coalesce(t.ran, 0)::float8 as "ran!", t.ended_at as "ended_at?"
+        from jobs j
+            cross join lateral (
+                select array_agg(c.type order by c.severity = 'critical' desc, c.since) as troubles,
+                    bool_or(c.severity = 'critical') as critical
+                from conditions c
+                where c.subject_kind = 'job' and c.subject_id = j.id and c.status = 'true' and c.severity <> 'info'
+                    and j.phase in ('starting', 'running', 'stopping')) k
+            cross join lateral (
+                select sum(greatest(extract(epoch from coalesce(a.ended_at, $2) - a.admitted_at), 0)) as ran,
+                    max(a.ended_at) filter (where a.number = j.attempt) as ended_at
+                from attempts a where a.job_id = j.id) t
+        where j.id = any($1)"#,
+        &ids,
+        now
     )
     .fetch_all(&db.pool)
     .await?;
@@ -75,6 +97,10 @@ pub async fn asides(db: &Db, jobs: &[JobId]) -> Result<BTreeMap<JobId, Aside>, D
                 Aside {
                     not_yet,
                     running: row.running,
+                    troubles: row.troubles,
+                    critical: row.critical,
+                    ran: row.ran,
+                    attempt_ended_at: row.ended_at,
                 },
             )
         })

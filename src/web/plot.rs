@@ -2,12 +2,18 @@
 //! plot follows light and dark without being drawn again.
 
 use plotters::{
-    coord::Shift,
+    coord::{
+        Shift,
+        ranged1d::{DefaultFormatting, KeyPointHint, Ranged},
+    },
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::pages::{timeline::escaped, view::Svg};
+use super::pages::{
+    timeline::{self, escaped},
+    view::Svg,
+};
 
 /// Lines over one horizontal axis.
 pub struct Chart<'a> {
@@ -49,8 +55,16 @@ pub enum Size {
 impl Size {
     fn pixels(self) -> (u32, u32) {
         match self {
-            Size::Small => (460, 220),
+            Size::Small => (420, 210),
             Size::Large => (1_100, 380),
+        }
+    }
+
+    /// More marks than this would touch each other on the narrowest screen.
+    fn marks(self) -> i64 {
+        match self {
+            Size::Small => 4,
+            Size::Large => 8,
         }
     }
 
@@ -83,7 +97,7 @@ pub fn draw(chart: &Chart<'_>, size: Size) -> Option<Svg> {
     {
         let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         // The only error is of writing, and writing to a String cannot fail; half a plot would still be no harm.
-        paint(chart, &lines, &range, &area).ok()?;
+        paint(chart, size, &lines, &range, &area).ok()?;
     }
     let body = svg.split_once('>')?.1;
     let hover = hover(chart, &lines, &range, width);
@@ -120,14 +134,15 @@ impl Range {
             if space > 0.0 { space } else { low.abs().max(1.0) * 0.1 }
         };
         let above = room(y, 0.06);
-        let beside = match axis {
-            Horizontal::Step => 1.0,
-            Horizontal::Time => 60_000.0,
-        };
         let below = if from_zero && y.0 == 0.0 { 0.0 } else { above };
-        let right = if x.0 == x.1 { beside } else { 0.0 };
+        // A moment alone stands in the middle of a minute.
+        let (left, right) = match (x.0 == x.1, axis) {
+            (false, _) => (0.0, 0.0),
+            (true, Horizontal::Step) => (0.0, 1.0),
+            (true, Horizontal::Time) => (30_000.0, 30_000.0),
+        };
         Some(Self {
-            x: (x.0, x.1 + right),
+            x: (x.0 - left, x.1 + right),
             y: (y.0 - below, y.1 + above),
         })
     }
@@ -137,17 +152,24 @@ type Painted<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 fn paint(
     chart: &Chart<'_>,
+    size: Size,
     lines: &[Vec<(f64, f64)>],
     range: &Range,
     area: &Painted<'_>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut plane = ChartBuilder::on(area)
-        .margin_top(14)
+        .margin_top(18)
         .margin_right(right(chart) as i32)
         .x_label_area_size(BOTTOM)
         .y_label_area_size(LEFT)
-        .build_cartesian_2d(range.x.0..range.x.1, range.y.0..range.y.1)?;
-    let label = ("sans-serif", 11).into_font().color(&LABEL);
+        .build_cartesian_2d(
+            Axis {
+                ends: range.x,
+                marks: marks(chart.x, range.x, size.marks()),
+            },
+            range.y.0..range.y.1,
+        )?;
+    let label = ("sans-serif", TEXT).into_font().color(&LABEL);
     let span = range.x.1 - range.x.0;
     let horizontal = |x: &f64| match chart.x {
         Horizontal::Step => number(*x),
@@ -159,20 +181,27 @@ fn paint(
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(AXIS)
-        .x_labels(6)
+        .x_labels(size.marks() as usize + 1)
         .y_labels(5)
         .label_style(label.clone())
         .x_label_formatter(&horizontal)
-        .y_label_formatter(&|y| number(*y))
+        .y_label_formatter(&|y| mark(*y, range.y.1 - range.y.0))
         .draw()?;
     let many = chart.series.len() > COLOURED;
+    let muted = |line: &Line| many && !line.stands_out;
+    let color_of = |line: &Line| {
+        if muted(line) {
+            BACK
+        } else {
+            RGBColor(0, 1, line.color % 12)
+        }
+    };
+    // The first in this order is named first, and drawn last: where lines lie on each other, the name fits what is seen.
     let mut order: Vec<usize> = (0..lines.len()).collect();
-    order.sort_by_key(|&index| chart.series[index].stands_out);
-    let mut taken: Vec<i32> = Vec::new();
-    for index in order {
+    order.sort_by_key(|&index| !chart.series[index].stands_out);
+    for &index in order.iter().rev() {
         let line = &chart.series[index];
-        let muted = many && !line.stands_out;
-        let color = if muted { BACK } else { RGBColor(0, 1, line.color % 12) };
+        let color = color_of(line);
         let width = if line.stands_out && chart.series.len() > 1 {
             2
         } else {
@@ -185,24 +214,26 @@ fn paint(
                 _ => drop(plane.draw_series(LineSeries::new(piece.iter().copied(), color.stroke_width(width)))?),
             }
         }
-        let Some(&(x, y)) = lines[index].iter().rev().find(|(_, y)| y.is_finite()) else {
+    }
+    let mut taken: Vec<i32> = Vec::new();
+    for &index in &order {
+        let line = &chart.series[index];
+        let last = lines[index].iter().rev().find(|(_, y)| y.is_finite());
+        let Some(&(x, y)) = last.filter(|_| chart.series.len() > 1 && !muted(line)) else {
             continue;
         };
-        if muted || chart.series.len() == 1 {
-            continue;
-        }
         let (px, py) = plane.backend_coord(&(x, y));
-        // A label that would lie on another's is left out; the legend under the plot and the numbers name it.
-        if taken.iter().all(|other| (other - py).abs() >= 11) {
+        // A label that would lie on another's is left out; the pointer and the numbers name it.
+        if taken.iter().all(|other| (other - py).abs() >= TEXT) {
             taken.push(py);
-            let style = ("sans-serif", 11)
+            let style = ("sans-serif", TEXT)
                 .into_font()
-                .color(&color)
+                .color(&color_of(line))
                 .pos(Pos::new(HPos::Left, VPos::Center));
             area.draw(&Text::new(shortened(&line.name), (px + 4, py), style))?;
         }
     }
-    let name = ("sans-serif", 11).into_font().color(&STRONG);
+    let name = ("sans-serif", TEXT).into_font().color(&STRONG);
     area.draw(&Text::new(chart.y_label.to_owned(), (2, 0), name))?;
     let foot = match chart.x {
         Horizontal::Step => "step",
@@ -215,12 +246,56 @@ fn paint(
     Ok(())
 }
 
-const LEFT: u32 = 46;
-const BOTTOM: u32 = 34;
+/// As tall as small print on a page, since plots are shown at about the size that they are drawn in.
+const TEXT: i32 = 12;
+const LEFT: u32 = 48;
+const BOTTOM: u32 = 36;
+
+/// A horizontal axis with marks of our own, since plotters knows no clock.
+struct Axis {
+    ends: (f64, f64),
+    marks: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.ends.0) / (self.ends.1 - self.ends.0);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.marks.clone()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.ends.0..self.ends.1
+    }
+}
+
+/// Where the horizontal axis has its marks: at round steps, or at moments that clocks show.
+fn marks(axis: Horizontal, (from, to): (f64, f64), most: i64) -> Vec<f64> {
+    let step = match axis {
+        Horizontal::Time => timeline::round_seconds(((to - from) / 1_000.0) as i64, most) as f64 * 1_000.0,
+        Horizontal::Step => {
+            let rough = ((to - from) / most as f64).max(1.0);
+            let ten = 10f64.powf(rough.log10().floor());
+            let round = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| ten * times >= rough);
+            ten * round.unwrap_or(10.0)
+        }
+    };
+    let first = (from / step).ceil() * step;
+    (0..=most)
+        .map(|index| first + index as f64 * step)
+        .take_while(|mark| *mark <= to)
+        .collect()
+}
 
 /// Room for names at the ends of lines; a line alone has none.
 fn right(chart: &Chart<'_>) -> u32 {
-    if chart.series.len() > 1 { 66 } else { 14 }
+    if chart.series.len() > 1 { 72 } else { 14 }
 }
 
 fn shortened(name: &str) -> String {
@@ -310,6 +385,16 @@ pub fn number(value: f64) -> String {
     text + unit
 }
 
+/// A number beside a mark of an axis, with as many digits as tell it from the marks next to it.
+fn mark(value: f64, span: f64) -> String {
+    let digits = (1.0 - (span / 5.0).log10()).ceil();
+    if !(1e-3..1e4).contains(&value.abs()) || !(3.0..=9.0).contains(&digits) {
+        return number(value);
+    }
+    let text = format!("{value:.*}", digits as usize);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 fn clock(milliseconds: f64, span: f64) -> String {
     let Some(at) = chrono::DateTime::from_timestamp_millis(milliseconds as i64) else {
         return String::new();
@@ -323,90 +408,4 @@ fn clock(milliseconds: f64, span: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
-        Line {
-            name: name.into(),
-            color: 0,
-            points,
-            stands_out: false,
-        }
-    }
-
-    fn chart(series: Vec<Line>) -> Chart<'static> {
-        Chart {
-            title: "Loss",
-            description: "falls",
-            x: Horizontal::Step,
-            y_label: "loss",
-            from_zero: false,
-            series,
-        }
-    }
-
-    #[test]
-    fn a_plot_names_itself_and_its_texts_stay_texts() {
-        let drawn = draw(
-            &Chart {
-                title: "<script>",
-                ..chart(vec![
-                    line("</text><script>", vec![(0.0, 2.0), (1.0, 1.0)]),
-                    line("b", vec![(0.0, 4.0), (1.0, 3.0)]),
-                ])
-            },
-            Size::Large,
-        );
-        let svg = drawn.unwrap();
-        assert!(svg.as_str().contains("<title>&lt;script&gt;</title>"));
-        assert!(!svg.as_str().contains("<script"));
-        assert!(
-            !svg.as_str().contains("style="),
-            "the page's policy forbids inline styles"
-        );
-    }
-
-    #[test]
-    fn nothing_to_draw_is_no_plot_and_odd_values_are_no_panic() {
-        assert!(draw(&chart(vec![]), Size::Small).is_none());
-        assert!(draw(&chart(vec![line("a", vec![(1.0, f64::NAN)])]), Size::Small).is_none());
-        for points in [
-            vec![(0.0, 0.0)],
-            vec![(5.0, 3.0), (5.0, 3.0)],
-            vec![
-                (0.0, f64::NAN),
-                (1.0, f64::INFINITY),
-                (2.0, 1.0),
-                (3.0, f64::NAN),
-                (4.0, -1.0),
-            ],
-            vec![(0.0, 1e300), (1.0, -1e300)],
-            vec![(0.0, 1e-300), (1.0, 2e-300)],
-        ] {
-            assert!(draw(&chart(vec![line("a", points)]), Size::Small).is_some());
-        }
-    }
-
-    #[test]
-    fn thinning_keeps_the_peak_and_the_break() {
-        let mut points: Vec<(f64, f64)> = (0..100_000).map(|step| (f64::from(step), 1.0)).collect();
-        points[54_321].1 = 9.0;
-        points[77_777].1 = f64::NAN;
-        let kept = thinned(&points, 180);
-        assert!(kept.len() < 1_000, "{}", kept.len());
-        assert!(kept.iter().any(|point| point.1 == 9.0) && kept.iter().any(|point| point.1.is_nan()));
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        let shown: Vec<String> = [0.0, -0.0, 0.31, 1.0, 12.5, 1240.0, 15_000.0, 2.5e6, 3e-5]
-            .into_iter()
-            .map(number)
-            .collect();
-        assert_eq!(
-            shown,
-            ["0", "0", "0.31", "1", "12.5", "1,240", "15 k", "2.5 M", "3.0e-5"]
-        );
-    }
-}
+mod tests;

@@ -195,9 +195,8 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
         "GET /api/v1/teams/{team}"
         | "GET /api/v1/teams/{team}/members"
         | "DELETE /api/v1/teams/{team}/members/{user}" => plain(),
-        "GET /" | "GET /search" | "GET /settings" | "GET /jobs" | "GET /jobs/live" | "GET /nodes" | "GET /clusters" => {
-            list()
-        }
+        "GET /" | "GET /search" | "GET /settings" | "GET /jobs" | "GET /jobs/live" | "GET /nodes"
+        | "GET /nodes/live" | "GET /clusters" | "GET /clusters/live" => list(),
         "GET /jobs/new" => list(),
         "POST /jobs/new" => Case {
             // A stranger's fault is told on the form itself.

@@ -54,6 +54,8 @@ impl Browser {
                 "goog:chromeOptions": { "args": arguments },
                 "goog:loggingPrefs": { "browser": "ALL" },
                 "unhandledPromptBehavior": "accept",
+                // A look at 5,000 cells takes long on a machine that does other things as well.
+                "timeouts": { "script": 300_000 },
             } } }))
             .send()
             .await

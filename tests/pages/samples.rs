@@ -99,6 +99,7 @@ pub fn all() -> Vec<(&'static str, String)> {
             }),
         ),
         ("job-running", render(&running_job())),
+        ("job-hung", render(&hung_job())),
         ("job-waiting", render(&waiting_job())),
         ("job-failed", render(&failed_job())),
         ("job-wide", render(&wide_job())),

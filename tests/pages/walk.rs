@@ -157,7 +157,7 @@ async fn a_job_is_submitted_followed_and_seen_to_its_end_without_a_reload() {
     let person = Person::signed_in().await;
     let browser = &person.browser;
     let script = format!(
-        "import time\nfor step in range(1, {STEPS} + 1):\n    print(f'step={{step}} loss={{1 / step:.4f}}')\n    time.sleep(0.15)\n"
+        "import time\nfor step in range(1, {STEPS} + 1):\n    print(f'step={{step}} loss={{1 / step:.4f}}')\n    time.sleep(1)\n"
     );
     let job = person.submit("curve", &script).await;
     person.remember().await;
@@ -257,4 +257,19 @@ async fn a_running_job_is_cancelled_by_its_page_and_leaves_the_list_of_running_o
         "endless"
     );
     person.quiet("the list").await;
+
+    // The other lists follow as well: when a node or a cluster was last seen is told again and again.
+    for list in ["/nodes", "/clusters"] {
+        person.go(list).await;
+        person.remember().await;
+        let seen = "return document.querySelector('[data-live-rows] tbody time').dateTime";
+        let first = text(browser.run(seen).await);
+        browser
+            .until(
+                "a row changes by itself",
+                &format!("document.querySelector('[data-live-rows] tbody time').dateTime !== '{first}'"),
+            )
+            .await;
+        person.quiet(list).await;
+    }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use trainyard::db::page_reads;
+
 use crate::world::{World, document};
 
 /// Four ranks; `printing` of them report a step a second, thirty times.
@@ -41,6 +43,17 @@ async fn a_stopped_process_is_named_even_if_it_never_printed() {
         "{hung:#}"
     );
     world.assert_phase(&job, "running").await;
+    // A list of jobs knows it as well: a row that only said "running" would hide it.
+    let id = job.parse().expect("an id");
+    let asides = page_reads::asides(&world.db, &[id], world.now())
+        .await
+        .expect("the asides");
+    let aside = &asides[&id];
+    assert_eq!(
+        (aside.troubles.as_slice(), aside.critical),
+        (["hung".to_owned()].as_slice(), true)
+    );
+    assert!(aside.ran > 100.0 && aside.attempt_ended_at.is_none(), "{aside:?}");
 }
 
 #[tokio::test]

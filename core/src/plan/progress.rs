@@ -114,7 +114,10 @@ pub fn state_sentence(facts: &StateFacts<'_>, now: DateTime<Utc>) -> String {
 
 fn running(facts: &StateFacts<'_>) -> String {
     let mut parts = vec!["Running".to_owned()];
-    parts.extend(facts.flags.iter().map(|flag| (*flag).to_owned()));
+    // What is wrong stands before how far it is.
+    if !facts.flags.is_empty() {
+        parts.push(format!("but {}", facts.flags.join(" and ")));
+    }
     parts.push(format!(
         "{} of {}",
         words::count(facts.ranks_running),
@@ -276,7 +279,7 @@ mod tests {
         };
         assert_eq!(
             state_sentence(&hung, at(60)),
-            "Running, rank 3 hung, 8 of 8 ranks, attempt 2 of 3"
+            "Running, but rank 3 hung, 8 of 8 ranks, attempt 2 of 3"
         );
         let stale = StateFacts {
             stale_since: Some(at(0)),

@@ -30,6 +30,15 @@ pub struct ClustersPage {
     pub rows: Vec<ClusterRow>,
 }
 
+#[derive(Debug, Clone, Template)]
+#[template(
+    source = "{% import \"parts.html\" as parts %}{% include \"cluster_row.html\" %}",
+    ext = "html"
+)]
+pub struct ClusterRowFragment {
+    pub row: ClusterRow,
+}
+
 #[derive(Debug, Clone)]
 pub struct ClusterRow {
     pub id: String,
@@ -55,7 +64,7 @@ pub async fn page(State(state): State<WebState>, asker: Asker) -> Result<Html<St
     shown(&page)
 }
 
-async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<ClustersPage, DbError> {
+pub async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<ClustersPage, DbError> {
     let mut clusters = clusters_read::list(db, scope, None, SHOWN).await?;
     // What nobody looks after first.
     clusters.sort_by_key(|cluster| (cluster.stale_since.is_none(), cluster.phase == "active"));
@@ -67,6 +76,7 @@ async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<ClustersPage
         shell: Shell {
             title: "Clusters".into(),
             section: Section::Clusters,
+            live: Some("/clusters/live".into()),
             here: "/clusters".into(),
             ..Shell::default()
         },

@@ -32,6 +32,8 @@ pub fn page(problem: &Problem) -> String {
     let page = ErrorPage {
         shell: Shell {
             title: problem.title.clone(),
+            // Who has no session yet has no way to go but to sign in.
+            ways: problem.status != 401,
             ..Shell::default()
         },
         status: problem.status,

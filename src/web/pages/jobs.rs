@@ -34,7 +34,7 @@ use crate::{
 };
 
 #[derive(Debug, Template)]
-#[template(path = "jobs.html")]
+#[template(path = "jobs.html", blocks = ["choices"])]
 pub struct JobsPage {
     pub shell: Shell,
     /// `2 failed in the last day, 3 wait, 4 run`.
@@ -207,7 +207,7 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
 
 async fn rows(db: &Db, jobs: &[Job], now: DateTime<Utc>) -> Result<Vec<JobRow>, DbError> {
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    let asides = page_reads::asides(db, &ids).await?;
+    let asides = page_reads::asides(db, &ids, now).await?;
     let none = Aside::default();
     Ok(jobs
         .iter()
@@ -218,7 +218,7 @@ async fn rows(db: &Db, jobs: &[Job], now: DateTime<Utc>) -> Result<Vec<JobRow>, 
 pub fn row(job: &Job, aside: &Aside, now: DateTime<Utc>) -> JobRow {
     JobRow {
         id: job.id.to_string(),
-        tone: told::job_tone(job),
+        tone: told::job_tone(job, aside),
         sentence: told::job_sentence(job, aside, &told::More::default(), now),
         name: job.name.clone(),
         team: job.team.name.clone(),
@@ -231,7 +231,7 @@ pub fn row(job: &Job, aside: &Aside, now: DateTime<Utc>) -> JobRow {
         replicas: words::count(job.replicas),
         gpus: words::count(job.gpus),
         submitted: told::when(job.created_at, now),
-        ran: told::ran_for(job, now).map(words::duration).unwrap_or_default(),
+        ran: told::ran_for(aside).map(words::duration).unwrap_or_default(),
     }
 }
 

@@ -1,23 +1,21 @@
 //! Live changes of pages, as Server-Sent Events: `patch` (`{"id", "html"}`: an element to put in place), `rows` (all rows
-//! of a list), `title`, `again` (come back: who may look is asked anew), `end` (nothing will change any more).
+//! of a list, and its summary), `title`, `again` (come back: who may look is asked anew), `end` (nothing will change any more).
 //!
 //! What a page shows is read again when its subject changed, which costs one small query a second to know, and now and
 //! then for the times in words. Only what differs from what was sent last is sent.
 
-use std::{
-    collections::HashMap,
-    future::Future,
-    hash::BuildHasher,
-    time::{Duration, Instant},
-};
+mod sent;
+
+use std::{future::Future, time::Duration};
 
 use askama::Template;
 use axum::{body::Bytes, extract::State, response::Response};
-use serde_json::json;
 use tokio::sync::mpsc;
 use trainyard_core::model::{ClusterId, JobId, NodeId};
 
-use super::{cluster, found, job, jobs as job_list, node};
+use sent::{Look, Sent};
+
+use super::{cluster, clusters as cluster_list, found, job, jobs as job_list, node, nodes as node_list};
 use crate::{
     db::page_reads,
     hub::frame,
@@ -36,22 +34,6 @@ const STALE: u32 = 10;
 const AGAIN: u32 = 300;
 /// An idle connection hears from us after so many looks.
 const HEARTBEAT: u32 = 15;
-
-/// What a look found.
-enum Look {
-    /// Pieces of the page: id and markup.
-    Pieces {
-        title: String,
-        pieces: Vec<(&'static str, String)>,
-        last: bool,
-    },
-    Rows {
-        title: String,
-        summary: String,
-        rows: Vec<(String, String)>,
-    },
-    Gone,
-}
 
 /// `GET /jobs/{job}/live`.
 pub async fn job(
@@ -117,6 +99,7 @@ pub async fn jobs(
         let (state, scope, query) = (source.clone(), scope.clone(), query.clone());
         async move {
             let page = job_list::load(&state.db, &scope, &query, state.actions.now()).await?;
+            let pieces = pieces([("choices", page.as_choices().render())]);
             let rows = page.rows.into_iter().filter_map(|row| {
                 let id = row.id.clone();
                 Some((id, job_list::JobRowFragment { row }.render().ok()?))
@@ -125,6 +108,7 @@ pub async fn jobs(
                 title: page.shell.title,
                 rows: rows.collect(),
                 summary: page.summary,
+                pieces,
             })
         }
     };
@@ -136,6 +120,61 @@ pub async fn jobs(
         async move { Ok(turn.to_string()) }
     };
     Ok(follow(&state, pulse, look))
+}
+
+/// `GET /nodes/live`.
+pub async fn nodes(
+    State(state): State<WebState>,
+    asker: Asker,
+    Params(query): Params<node_list::NodesQuery>,
+) -> Result<Response, Error> {
+    let scope = asker.scope();
+    let source = state.clone();
+    let look = move || {
+        let (state, scope, query) = (source.clone(), scope.clone(), query.clone());
+        async move {
+            let page = node_list::load(&state.db, &scope, &query, state.actions.now()).await?;
+            let mut pieces = pieces([("choices", page.as_choices().render())]);
+            // Cells change their places with their states, so a grid is one piece.
+            if page.grid.is_some() {
+                pieces.extend(page.as_nodes().render().ok().map(|html| ("nodes", html)));
+            }
+            let rows = page.rows.into_iter().filter_map(|row| {
+                let id = row.id.clone();
+                Some((id, node_list::NodeRowFragment { row }.render().ok()?))
+            });
+            Ok(Look::Rows {
+                title: page.shell.title,
+                rows: rows.collect(),
+                summary: page.summary,
+                pieces,
+            })
+        }
+    };
+    Ok(follow(&state, every(5), look))
+}
+
+/// `GET /clusters/live`.
+pub async fn clusters(State(state): State<WebState>, asker: Asker) -> Result<Response, Error> {
+    let scope = asker.scope();
+    let source = state.clone();
+    let look = move || {
+        let (state, scope) = (source.clone(), scope.clone());
+        async move {
+            let page = cluster_list::load(&state.db, &scope, state.actions.now()).await?;
+            let rows = page.rows.into_iter().filter_map(|row| {
+                let id = row.id.clone();
+                Some((id, cluster_list::ClusterRowFragment { row }.render().ok()?))
+            });
+            Ok(Look::Rows {
+                title: page.shell.title,
+                rows: rows.collect(),
+                summary: page.summary,
+                pieces: Vec::new(),
+            })
+        }
+    };
+    Ok(follow(&state, every(5), look))
 }
 
 /// `GET /nodes/{node}/live`.
@@ -294,127 +333,5 @@ where
                 return;
             }
         }
-    }
-}
-
-/// What the reader has already.
-#[derive(Default)]
-struct Sent {
-    hashes: HashMap<String, u64>,
-    hasher: std::hash::RandomState,
-    /// When a large piece was last sent.
-    large: HashMap<&'static str, Instant>,
-    over: bool,
-}
-
-/// Pieces of this size (plots) are sent every [`LARGE_EVERY`] at most.
-const LARGE: usize = 16 * 1024;
-const LARGE_EVERY: Duration = Duration::from_secs(6);
-
-impl Sent {
-    fn is_new(&mut self, key: &str, value: &str) -> bool {
-        let hash = self.hasher.hash_one(value);
-        self.hashes.insert(key.to_owned(), hash) != Some(hash)
-    }
-
-    fn messages(&mut self, found: Look) -> Vec<Bytes> {
-        let mut messages = Vec::new();
-        match found {
-            Look::Pieces { title, pieces, last } => {
-                self.title(&title, &mut messages);
-                let now = Instant::now();
-                for (id, html) in pieces {
-                    let soon = self
-                        .large
-                        .get(id)
-                        .is_some_and(|sent| now.duration_since(*sent) < LARGE_EVERY);
-                    if soon && !last && html.len() > LARGE {
-                        continue;
-                    }
-                    if self.is_new(id, &html) {
-                        self.large.insert(id, now);
-                        let patch = json!({ "id": id, "html": html }).to_string();
-                        messages.push(frame::of_json(None, "patch", &patch));
-                    }
-                }
-                if last {
-                    self.over = true;
-                    messages.push(frame::of_json(None, "end", "{}"));
-                }
-            }
-            Look::Rows { title, summary, rows } => {
-                self.title(&title, &mut messages);
-                let rows: Vec<_> = rows
-                    .into_iter()
-                    .map(|(id, html)| json!({ "id": id, "html": html }))
-                    .collect();
-                let rows = json!({ "summary": summary, "rows": rows }).to_string();
-                if self.is_new("rows", &rows) {
-                    messages.push(frame::of_json(None, "rows", &rows));
-                }
-            }
-            Look::Gone => {
-                self.over = true;
-                messages.push(frame::of_json(None, "reset", "{}"));
-            }
-        }
-        messages
-    }
-
-    fn title(&mut self, title: &str, messages: &mut Vec<Bytes>) {
-        if self.is_new("title", title) {
-            let text = json!(format!("{title} · Trainyard")).to_string();
-            messages.push(frame::of_json(None, "title", &text));
-        }
-    }
-
-    /// What to tell when a look failed. `None`: nothing, since it passes by itself.
-    fn excuse(&mut self, error: &Error) -> Option<Vec<Bytes>> {
-        (error.0.status == 404).then(|| self.messages(Look::Gone))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn look(state: &str, last: bool) -> Look {
-        Look::Pieces {
-            title: "t".into(),
-            pieces: vec![("state", state.into()), ("facts", "same".into())],
-            last,
-        }
-    }
-
-    #[test]
-    fn only_what_differs_is_sent() {
-        let mut sent = Sent::default();
-        assert_eq!(sent.messages(look("<p>a</p>", false)).len(), 3);
-        assert_eq!(sent.messages(look("<p>a</p>", false)).len(), 0);
-        let messages = sent.messages(look("<p>\nb</p>", false));
-        assert_eq!(messages.len(), 1);
-        assert_eq!(
-            &messages[0][..],
-            b"event: patch\ndata: {\"id\":\"state\",\"html\":\"<p>\\nb</p>\"}\n\n"
-        );
-    }
-
-    #[test]
-    fn a_page_that_will_not_change_any_more_ends_its_stream() {
-        let mut sent = Sent::default();
-        sent.messages(look("a", true));
-        assert!(sent.over);
-    }
-
-    #[test]
-    fn a_job_that_is_gone_reloads_the_page_and_a_database_that_is_away_does_not() {
-        let mut sent = Sent::default();
-        assert!(sent.excuse(&Error::not_found("job", "x")).is_some() && sent.over);
-        let away = crate::db::DbError::Inconsistent {
-            table: "jobs",
-            key: String::new(),
-            what: String::new(),
-        };
-        assert!(Sent::default().excuse(&away.into()).is_none());
     }
 }

@@ -68,6 +68,7 @@ pub fn register(routes: Routes) -> Routes {
         .page(Team(Member), Bounded, GET, "/jobs/{job}/{verb}", confirm::page)
         .page(Team(Member), Bounded, POST, "/jobs/{job}/{verb}", confirm::send)
         .page(Team(Viewer), Bounded, GET, "/nodes", nodes::page)
+        .page(Team(Viewer), Bounded, GET, "/nodes/live", live::nodes)
         .page(Team(Viewer), Bounded, GET, "/nodes/{node}", node::page)
         .page(Team(Viewer), Bounded, GET, "/nodes/{node}/live", live::node)
         .page(
@@ -79,6 +80,7 @@ pub fn register(routes: Routes) -> Routes {
         )
         .page(Team(Viewer), Bounded, GET, "/n/{tail}", nodes::by_tail)
         .page(Team(Viewer), Bounded, GET, "/clusters", clusters::page)
+        .page(Team(Viewer), Bounded, GET, "/clusters/live", live::clusters)
         .page(Team(Viewer), Bounded, GET, "/clusters/{cluster}", cluster::page)
         .page(Team(Viewer), Bounded, GET, "/clusters/{cluster}/live", live::cluster)
         .page(Team(Member), Bounded, POST, "/clusters/{cluster}/look", cluster::look)

@@ -243,7 +243,7 @@ fn about(text: &str) -> String {
         .into_iter()
         .filter_map(|end| Some(comment.find(end)? + 1));
     let end = ends.min().unwrap_or(comment.len());
-    comment[..end].trim_end_matches(':').to_owned()
+    comment[..end].trim_end_matches([':', '.']).to_owned()
 }
 
 fn plan(document: &JobDocument) -> PlanView {

@@ -28,7 +28,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Template)]
-#[template(path = "nodes.html", blocks = ["nodes"])]
+#[template(path = "nodes.html", blocks = ["choices", "nodes"])]
 pub struct NodesPage {
     pub shell: Shell,
     /// `2 of 12 nodes are not ready`.
@@ -37,8 +37,19 @@ pub struct NodesPage {
     /// The grid, or else the rows.
     pub grid: Option<Grid>,
     pub grid_href: String,
+    /// Not all nodes are asked for.
+    pub filtered: bool,
     pub rows: Vec<NodeRow>,
     pub pages: Pages,
+}
+
+#[derive(Debug, Clone, Template)]
+#[template(
+    source = "{% import \"parts.html\" as parts %}{% include \"node_row.html\" %}",
+    ext = "html"
+)]
+pub struct NodeRowFragment {
+    pub row: NodeRow,
 }
 
 #[derive(Debug, Clone)]
@@ -149,7 +160,7 @@ pub async fn by_tail(
     Ok(Redirect::to(&format!("/nodes/{}", found("node", &tail, node)?)))
 }
 
-async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) -> Result<NodesPage, DbError> {
+pub async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) -> Result<NodesPage, DbError> {
     let wanted = query.cluster.as_deref().filter(|name| !name.is_empty());
     let cluster = match wanted {
         Some(text) => match text.parse() {
@@ -219,6 +230,7 @@ async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) ->
         shell: Shell {
             title: title(bad, critical),
             section: Section::Nodes,
+            live: Some(address(&[("after", query.after.as_deref())]).replacen("/nodes", "/nodes/live", 1)),
             here: address(&[]),
             wide: as_grid,
             ..Shell::default()
@@ -227,6 +239,7 @@ async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>) ->
         choices,
         grid: (as_grid && !shown.is_empty()).then(|| grid(&shown, address(&[("view", Some("table"))]))),
         grid_href: address(&[("view", Some("grid"))]),
+        filtered: state.is_some() || wanted.is_some(),
         rows,
         pages: Pages {
             newer: query.after.as_ref().map(|_| address(&[])),
@@ -259,20 +272,20 @@ fn summary(all: usize, not_ready: usize, critical: usize, stale: usize, warning:
             all => format!("All {} nodes are ready.", count(all)),
         };
     }
-    let mut parts = vec![format!(
-        "{} of {} not ready",
-        count(not_ready),
-        words::counted(all as u64, "node")
-    )];
-    if critical > 0 {
-        parts.push(format!("{} ready, but critical", count(critical)));
-    }
-    if stale > 0 {
-        parts.push(format!("{} not seen lately", count(stale)));
-    }
-    if warning > 0 {
-        parts.push(format!("{} ready with a warning", count(warning)));
-    }
+    let kinds = [
+        (not_ready, "not ready"),
+        (critical, "ready, but critical"),
+        (stale, "not seen lately"),
+        (warning, "ready with a warning"),
+    ];
+    let parts = kinds.into_iter().filter(|(number, _)| *number > 0).enumerate();
+    let parts: Vec<String> = parts
+        .map(|(place, (number, what))| match place {
+            // The first says of how many.
+            0 => format!("{} of {} {what}", count(number), words::counted(all as u64, "node")),
+            _ => format!("{} {what}", count(number)),
+        })
+        .collect();
     format!("{}.", parts.join(", "))
 }
 

@@ -40,6 +40,8 @@ pub struct NumbersPage {
     pub about: String,
     pub place: Place,
     pub plot: Option<Plot>,
+    /// The same for a narrow screen, where the text of a large one can't be read.
+    pub small: Option<Plot>,
     pub csv: String,
     pub json: String,
     pub columns: Vec<String>,
@@ -85,15 +87,17 @@ pub async fn of_job(
     let kept = ("attempt", attempt.to_string());
     let (place, points) = narrowed(path, kept, &query, points, by_step)?;
     let replicas = attempts_read::replicas(&state.db, &home, attempt, None, job::load::REPLICAS).await?;
-    let plot = job::measures::plot(id, attempt, &series, &points, &replicas, Size::Large);
-    let (columns, rows, cut) = table(&points, by_step);
+    let draw = |size| job::measures::plot(id, attempt, &series, &points, &replicas, size);
+    let (plot, small) = (draw(Size::Large), draw(Size::Small));
+    let (title, unit, scale) = job::measures::called(&series, job::measures::most(&points));
+    let (columns, rows, cut) = table(&points, by_step, unit, scale);
     let api = format!(
         "/api/v1/jobs/{id}/metrics?attempt={attempt}&name={}",
         told::encoded(&series)
     );
     shown(&NumbersPage {
         shell: Shell {
-            title: format!("{series} of {}", home.name),
+            title: format!("{title} of {}", home.name),
             section: Section::Jobs,
             crumbs: vec![
                 Crumb {
@@ -109,7 +113,7 @@ pub async fn of_job(
             here: format!("/jobs/{id}/numbers/{}?attempt={attempt}", told::encoded(&series)),
             ..Shell::default()
         },
-        heading: format!("{series} of {}", home.name),
+        heading: format!("{title} of {}", home.name),
         about: format!(
             "Attempt {attempt}, {}{}.{cut}",
             if by_step { "by step" } else { "by time" },
@@ -121,6 +125,7 @@ pub async fn of_job(
         ),
         place,
         plot,
+        small,
         csv: format!("{api}&format=csv"),
         json: api,
         columns,
@@ -147,19 +152,18 @@ pub async fn of_node(
     let points = metrics::read(&state.db, Owner::Node(id), &selection).await?;
     let path = format!("/nodes/{id}/numbers/{}", told::encoded(&series));
     let (place, points) = narrowed(path, ("range", range.to_owned()), &query, points, false)?;
-    let plot = node::measures::plots(id, range, &points, state.actions.now(), Size::Large).pop();
-    let (columns, rows, cut) = table(&points, false);
-    let (title, unit, ..) = node::measures::called(&series);
+    let draw = |size| node::measures::plots(id, range, &points, state.actions.now(), size).pop();
+    let (plot, small) = (draw(Size::Large), draw(Size::Small));
+    let (title, unit, scale, _) = node::measures::called(&series);
+    let told = points
+        .iter()
+        .map(|(key, points)| (key.clone(), node::measures::shown(&series, points)));
+    let (columns, rows, cut) = table(&told.collect(), false, unit, scale);
     let api = format!(
         "/api/v1/nodes/{id}/metrics?name={}&since={}",
         told::encoded(&series),
         since.format("%Y-%m-%dT%H:%M:%SZ")
     );
-    let unit = if unit.is_empty() || series.ends_with("bytes") {
-        ""
-    } else {
-        unit
-    };
     shown(&NumbersPage {
         shell: Shell {
             title: format!("{title} of {}", node.name),
@@ -179,16 +183,10 @@ pub async fn of_node(
             ..Shell::default()
         },
         heading: format!("{title} of {}", node.name),
-        about: format!(
-            "In the last {label}, by time{}.{cut}",
-            if unit.is_empty() {
-                String::new()
-            } else {
-                format!(", in {unit}")
-            }
-        ),
+        about: format!("In the last {label}, by time.{cut}"),
         place,
         plot,
+        small,
         csv: format!("{api}&format=csv"),
         json: api,
         columns,
@@ -224,7 +222,7 @@ fn narrowed(
 }
 
 /// One row a step or time, one column a replica, the newest first. Says what did not fit.
-fn table(points: &Series, by_step: bool) -> (Vec<String>, Vec<Vec<String>>, String) {
+fn table(points: &Series, by_step: bool, unit: &str, scale: f64) -> (Vec<String>, Vec<Vec<String>>, String) {
     let shown: Vec<(&SeriesKey, BTreeMap<i64, f64>)> = points
         .iter()
         .take(COLUMNS)
@@ -233,7 +231,7 @@ fn table(points: &Series, by_step: bool) -> (Vec<String>, Vec<Vec<String>>, Stri
                 key,
                 points
                     .iter()
-                    .filter_map(|point| Some((range::place(point, by_step)?, point.value)))
+                    .filter_map(|point| Some((range::place(point, by_step)?, point.value / scale)))
                     .collect(),
             )
         })
@@ -241,9 +239,11 @@ fn table(points: &Series, by_step: bool) -> (Vec<String>, Vec<Vec<String>>, Stri
     let places: BTreeSet<i64> = shown.iter().flat_map(|(_, values)| values.keys().copied()).collect();
     let mut columns = vec![if by_step { "Step" } else { "Time, UTC" }.to_owned()];
     columns.extend(shown.iter().map(|(key, _)| {
-        key.replica
-            .as_ref()
-            .map_or_else(|| "Value".to_owned(), ToString::to_string)
+        let name = (key.replica.as_ref()).map_or_else(|| "Value".to_owned(), ToString::to_string);
+        match unit {
+            "" => name,
+            unit => format!("{name}, {unit}"),
+        }
     }));
     let rows = places
         .iter()
@@ -258,7 +258,7 @@ fn table(points: &Series, by_step: bool) -> (Vec<String>, Vec<Vec<String>>, Stri
             };
             let values = shown
                 .iter()
-                .map(|(_, values)| values.get(&place).map(|value| format!("{value}")).unwrap_or_default());
+                .map(|(_, values)| values.get(&place).map(|value| figure(*value)).unwrap_or_default());
             std::iter::once(first).chain(values).collect()
         })
         .collect();
@@ -277,6 +277,27 @@ fn table(points: &Series, by_step: bool) -> (Vec<String>, Vec<Vec<String>>, Stri
         ));
     }
     (columns, rows, cut)
+}
+
+/// A value in a table: whole numbers whole, others with six digits that count; the CSV has all of them.
+fn figure(value: f64) -> String {
+    let size = value.abs();
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    if !value.is_finite() || (value.fract() == 0.0 && size < 1e15) {
+        return format!("{value}");
+    }
+    if !(1e-4..1e15).contains(&size) {
+        let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
+        return format!("{rounded:e}");
+    }
+    let digits = (5 - size.log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
 }
 
 #[cfg(test)]
@@ -304,9 +325,32 @@ mod tests {
             (key(0), vec![point(1, 0.5), point(2, 0.25)]),
             (key(1), vec![point(2, f64::NAN)]),
         ]);
-        let (columns, rows, cut) = table(&points, true);
+        let (columns, rows, cut) = table(&points, true, "", 1.0);
         assert_eq!(columns, ["Step", "worker-0", "worker-1"]);
         assert_eq!(rows, [["2", "0.25", "NaN"], ["1", "0.5", ""]]);
         assert_eq!(cut, "");
+        let (columns, rows, _) = table(&points, true, "% of a core", 0.01);
+        assert_eq!(
+            (columns[1].as_str(), rows[1][1].as_str()),
+            ("worker-0, % of a core", "50")
+        );
+    }
+
+    #[test]
+    fn figures_have_the_digits_that_count() {
+        let values = [
+            0.1859,
+            0.00022808197780826864,
+            1_234_567.0,
+            1_234_567.5,
+            3e-5,
+            -0.0,
+            f64::NAN,
+        ];
+        let said = values.map(figure);
+        assert_eq!(
+            said,
+            ["0.1859", "0.000228082", "1234567", "1234568", "3e-5", "0", "NaN"]
+        );
     }
 }

@@ -75,14 +75,14 @@ async fn load(db: &Db, scope: &Scope, text: &str, now: DateTime<Utc>) -> Result<
         };
         let jobs = jobs_list::page(db, scope, &filter, None, HITS).await?;
         let ids: Vec<_> = jobs.jobs.iter().map(|job| job.id).collect();
-        let asides = page_reads::asides(db, &ids).await?;
+        let asides = page_reads::asides(db, &ids, now).await?;
         let none = page_reads::Aside::default();
         let hits = jobs.jobs.iter().map(|job| {
             let row = jobs::row(job, asides.get(&job.id).unwrap_or(&none), now);
             Hit {
                 tone: row.tone,
                 href: format!("/jobs/{}", row.id),
-                about: format!("{}, {}, submitted {}", row.sentence, row.team, row.submitted.words),
+                about: format!("{} · {}, submitted {}", row.sentence, row.team, row.submitted.words),
                 name: row.name,
             }
         });

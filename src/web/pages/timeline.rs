@@ -146,11 +146,7 @@ pub fn draw(title: &str, from: DateTime<Utc>, to: DateTime<Utc>, lanes: &[Lane])
 
 /// At most seven marks at round times.
 fn ticks(from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<(DateTime<Utc>, String)> {
-    const STEPS: [i64; 17] = [
-        1, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000,
-    ];
-    let whole = (to - from).num_seconds().max(1);
-    let step = STEPS.into_iter().find(|step| whole / step < 6).unwrap_or(whole / 6 + 1);
+    let step = round_seconds((to - from).num_seconds(), 6);
     let format = match step {
         ..60 => "%H:%M:%S",
         60..43_200 => "%H:%M",
@@ -166,6 +162,17 @@ fn ticks(from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<(DateTime<Utc>, String)>
             (at, format!("{}{zone}", at.format(format)))
         })
         .collect()
+}
+
+/// The smallest distance between marks that people count in, of which fewer than `most` fit into a span.
+pub(in crate::web) fn round_seconds(span: i64, most: i64) -> i64 {
+    const STEPS: [i64; 20] = [
+        1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800,
+        2_592_000,
+    ];
+    let whole = span.max(1);
+    let fits = STEPS.into_iter().find(|step| whole / step < most);
+    fits.unwrap_or(whole / most + 1)
 }
 
 /// Text for markup. The only two places that make markup by hand use it: this one and the plots.

@@ -6,7 +6,7 @@ use trainyard_core::{
     plan::{
         admit::{Hold, NotYet},
         progress::{Progress, StateFacts, state_sentence},
-        why::Why,
+        why::{Why, capacity},
         words,
     },
 };
@@ -35,11 +35,13 @@ pub fn phase_tone(phase: Phase) -> Tone {
     }
 }
 
-/// Old news of something that may still run wears the hatched mark.
-pub fn job_tone(job: &Job) -> Tone {
-    match job.stale_since {
-        Some(_) if !job.phase.is_final() => Tone::Stale,
-        _ => phase_tone(job.phase),
+/// Old news of something that may still run wears the hatched mark; a job that runs and is not well, the mark of that.
+pub fn job_tone(job: &Job, aside: &Aside) -> Tone {
+    match (job.stale_since, job.phase) {
+        (Some(_), phase) if !phase.is_final() => Tone::Stale,
+        (_, Phase::Running) if aside.critical => Tone::Critical,
+        (_, Phase::Running) if !aside.troubles.is_empty() => Tone::Warning,
+        (_, phase) => phase_tone(phase),
     }
 }
 
@@ -62,9 +64,7 @@ pub struct More<'a> {
     /// Asked now; left out, what admission said last has to do.
     pub why: Option<&'a Why>,
     pub attempt: Option<(u32, u32)>,
-    pub flags: &'a [&'a str],
     pub since: Option<DateTime<Utc>>,
-    pub ran_for: Option<chrono::Duration>,
 }
 
 /// "Running, 8 of 8 ranks, step 1,240 of 5,000, about 2 h left".
@@ -83,9 +83,11 @@ pub fn job_sentence(job: &Job, aside: &Aside, more: &More<'_>, now: DateTime<Utc
         }),
         _ => None,
     };
+    let flags: Vec<String> = aside.troubles.iter().map(|kind| named(kind).to_lowercase()).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let facts = StateFacts {
         phase: job.phase,
-        since: more.since.unwrap_or_else(|| phase_since(job)),
+        since: more.since.unwrap_or_else(|| phase_since(job, aside)),
         ranks_running: u32::try_from(aside.running).unwrap_or(0),
         ranks: u32::try_from(job.replicas).unwrap_or(0),
         progress: more.progress.or(known.as_ref()),
@@ -93,9 +95,9 @@ pub fn job_sentence(job: &Job, aside: &Aside, more: &More<'_>, now: DateTime<Utc
         attempt: more.attempt,
         outcome: None,
         end: Some(job.message.as_str()).filter(|message| !message.is_empty()),
-        ran_for: more.ran_for.or_else(|| ran_for(job, now)),
+        ran_for: ran_for(aside),
         stale_since: job.stale_since,
-        flags: more.flags,
+        flags: &flags,
     };
     // The next step has a line of its own.
     let sentence = state_sentence(&facts, now);
@@ -107,16 +109,8 @@ pub fn job_sentence(job: &Job, aside: &Aside, more: &More<'_>, now: DateTime<Utc
 pub fn hold(not_yet: &NotYet) -> String {
     match &not_yet.hold {
         Hold::NoNodes => "no node takes jobs".to_owned(),
-        Hold::TooBig { shortage } if shortage.one_replica_too_big => format!(
-            "needs {} on one node; the largest has {}",
-            amount(shortage.each, &shortage.resource),
-            amount(shortage.largest_total, &shortage.resource)
-        ),
-        Hold::TooBig { shortage } => format!(
-            "needs {}; the cluster has {}",
-            amount(shortage.asked, &shortage.resource),
-            amount(shortage.total, &shortage.resource)
-        ),
+        // The job's page says it in the same words.
+        Hold::TooBig { shortage } => capacity::too_big(shortage),
         Hold::Backoff { until } => format!("pauses after a failure, until {}", words::exact(*until)),
         Hold::NoRoom { shortage, .. } => format!(
             "starts next; needs {}, {} free",
@@ -149,19 +143,21 @@ pub fn full(text: &str) -> String {
     }
 }
 
-/// Since when a job is in its phase, as far as its record alone tells.
-pub fn phase_since(job: &Job) -> DateTime<Utc> {
+/// Since when a job is in its phase, as far as a list knows.
+pub fn phase_since(job: &Job, aside: &Aside) -> DateTime<Utc> {
     match job.phase {
         Phase::Queued => job.queued_at,
+        // A job that never ran was suspended while it waited.
+        Phase::Suspended => aside.attempt_ended_at.unwrap_or(job.queued_at),
         phase if phase.is_final() => job.ended_at.unwrap_or(job.created_at),
         _ => job.started_at.unwrap_or(job.queued_at),
     }
 }
 
-/// From the first start to the end, waits between attempts included.
-pub fn ran_for(job: &Job, now: DateTime<Utc>) -> Option<chrono::Duration> {
-    let started = job.started_at?;
-    Some(job.ended_at.unwrap_or(now) - started)
+/// How long its attempts took together; waits are no part of it.
+pub fn ran_for(aside: &Aside) -> Option<chrono::Duration> {
+    let ran = chrono::Duration::milliseconds((aside.ran * 1_000.0) as i64);
+    (ran > chrono::Duration::zero()).then_some(ran)
 }
 
 /// The answer to "why", unless it only repeats that nobody has looked yet.
@@ -227,13 +223,27 @@ pub fn event(row: Event, now: DateTime<Utc>) -> EventRow {
     EventRow {
         seq: row.seq,
         at: when(row.at, now),
-        message: row.message,
+        message: turn(&row).map_or_else(|| row.message.clone(), |turn| format!("{turn}: {}", row.message)),
         kind: row.kind,
         actor: row.actor,
     }
 }
 
-/// What replicas ask for together: `4 replicas: 8 cores, 16 GiB, 4 GPUs`.
+/// What a condition became: its evidence alone does not say whether it got better or worse.
+fn turn(event: &Event) -> Option<String> {
+    let word = |name: &str| event.data.get(name).and_then(serde_json::Value::as_str);
+    let how = match (word("status")?, word("severity")?) {
+        ("true", severity) => severity,
+        ("false", _) => "fine",
+        _ => "unknown",
+    };
+    let name = named(word("type")?);
+    // "No longer: slow" names it already.
+    let told = event.message.to_lowercase().contains(&name.to_lowercase());
+    (event.kind == "condition.changed" && !told).then(|| format!("{name}, {how}"))
+}
+
+/// What replicas ask for together: `4 replicas, together 8 cores, 16 GiB, 4 GPUs`.
 pub fn asks(replicas: i32, cpu_milli: i64, memory_bytes: i64, gpus: i32) -> String {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     let mut parts = vec![words::cores(unsigned(cpu_milli))];
@@ -243,8 +253,9 @@ pub fn asks(replicas: i32, cpu_milli: i64, memory_bytes: i64, gpus: i32) -> Stri
     if gpus > 0 {
         parts.push(words::counted(unsigned(gpus.into()), "GPU"));
     }
+    let together = if replicas == 1 { ": " } else { ", together " };
     format!(
-        "{}: {}",
+        "{}{together}{}",
         words::counted(unsigned(replicas.into()), "replica"),
         parts.join(", ")
     )
@@ -267,6 +278,28 @@ pub fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_of_a_condition_says_which_way_it_went() {
+        let event = |status: &str, message: &str| Event {
+            seq: 1,
+            at: DateTime::UNIX_EPOCH,
+            kind: "condition.changed".into(),
+            actor: None,
+            message: message.into(),
+            data: serde_json::json!({ "type": "overloaded", "status": status, "severity": "warning" }),
+        };
+        let said = |row| super::event(row, DateTime::UNIX_EPOCH).message;
+        assert_eq!(
+            said(event("true", "Load 8.2 on 2 cores")),
+            "Overloaded, warning: Load 8.2 on 2 cores"
+        );
+        assert_eq!(
+            said(event("false", "Load 0.7 on 2 cores")),
+            "Overloaded, fine: Load 0.7 on 2 cores"
+        );
+        assert_eq!(said(event("false", "No longer: overloaded")), "No longer: overloaded");
+    }
 
     #[test]
     fn codes_become_names_and_names_stay_inside_addresses() {

@@ -11,6 +11,8 @@ pub struct Shell {
     pub crumbs: Vec<Crumb>,
     /// Nobody: signed out.
     pub viewer: Option<Viewer>,
+    /// The ways to other pages are shown though it is not known who looks.
+    pub ways: bool,
     /// Where this page's live changes come from.
     pub live: Option<String>,
     /// This page's own address, for the Refresh link.

@@ -67,6 +67,7 @@ pub fn nodes(count: u32) -> NodesPage {
             table: "/nodes?view=table".into(),
         }),
         grid_href: "/nodes".into(),
+        filtered: false,
         rows: vec![],
         pages: Pages::default(),
     }

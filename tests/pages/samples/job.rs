@@ -27,7 +27,7 @@ pub fn over_time(points: Vec<(f64, f64)>, seconds: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-pub fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
+pub fn plots(ranks: u8, odd: Option<u8>, size: plot::Size) -> Vec<Plot> {
     let lines = |from: f64, to: f64, timed: bool| -> Vec<Line> {
         (0..ranks)
             .map(|rank| {
@@ -57,7 +57,7 @@ pub fn plots(ranks: u8, odd: Option<u8>) -> Vec<Plot> {
                 from_zero,
                 series,
             },
-            plot::Size::Small,
+            size,
         )
         .unwrap(),
         numbers: format!("/jobs/{JOB}/numbers/{id}"),
@@ -188,6 +188,20 @@ pub fn replica(rank: u32, tone: Tone, sentence: &str, step: &str) -> ReplicaRow 
     }
 }
 
+/// It runs, and is not well.
+pub fn hung_job() -> JobPage {
+    let well = running_job();
+    JobPage {
+        state: State {
+            tone: Tone::Critical,
+            sentence: "Running, but hung, 4 of 4 ranks, step 1,240 of 5,000".into(),
+            next: Some("Read the last lines of each rank, then cancel and rerun it.".into()),
+            ..well.state.clone()
+        },
+        ..well
+    }
+}
+
 pub fn running_job() -> JobPage {
     let action = |label, verb: &str, danger| Action {
         label,
@@ -256,7 +270,7 @@ pub fn running_job() -> JobPage {
             grid: None,
         },
         attempts: vec![choice("Attempt 1", "", false), choice("Attempt 2", "", true)],
-        plots: plots(4, Some(2)),
+        plots: plots(4, Some(2), plot::Size::Small),
         no_plots: "",
         checkpoints: vec![
             CheckpointRow {
@@ -396,9 +410,11 @@ pub fn failed_job() -> JobPage {
             attempt: 2,
             summary: "Rank 3 was first to fail; ranks 0, 1 and 2 were victims and ended by Trainyard.".into(),
             code: "replica_failed".into(),
-            policy: "No further attempt: the policy allowed 1 retry and it was used.".into(),
+            policy: "No further attempt: the policy allowed 1 retry and it was used."
+                .to_owned()
+                .into(),
             steps_lost: Some("390 steps since the checkpoint at step 800 are lost.".into()),
-            next: "Look at the lines of rank 3 below.".into(),
+            next: "Look at the lines of rank 3 below.".to_owned().into(),
             ranks: vec![
                 end("First to fail", true, 3, "exit code 1", &lines),
                 end(
@@ -474,7 +490,7 @@ pub fn wide_job() -> JobPage {
                 table: "?view=table".into(),
             }),
         },
-        plots: plots(12, Some(9)),
+        plots: plots(12, Some(9), plot::Size::Small),
         ..running_job()
     }
 }

@@ -75,6 +75,8 @@ pub fn logs(searched: bool) -> LogsPage {
         regex: false,
         only: false,
         follow: true,
+        live: true,
+        one: false,
         found: searched.then(|| Found {
             summary: "\"nan\" was found 12 times, in 2 of 8 ranks".into(),
             hits: (0..12)
@@ -84,6 +86,7 @@ pub fn logs(searched: bool) -> LogsPage {
                     replica: format!("worker-{}", if index < 7 { 3 } else { 5 }),
                     color: if index < 7 { 3 } else { 5 },
                     line: 1190 + index,
+                    stderr: index < 7,
                     before: "step=1190 loss=".into(),
                     hit: "nan".into(),
                     after: " lr=0.0003".into(),

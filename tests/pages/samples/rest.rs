@@ -77,7 +77,8 @@ pub fn numbers() -> NumbersPage {
             last: "1,240".into(),
             ..Place::default()
         },
-        plot: running_job().plots.into_iter().next(),
+        plot: plots(4, Some(2), plot::Size::Large).into_iter().next(),
+        small: running_job().plots.into_iter().next(),
         csv: "/x.csv".into(),
         json: "/x.json".into(),
         columns: ["Step", "worker-0", "worker-1"].map(Into::into).to_vec(),

@@ -268,29 +268,32 @@ fn by_silence(signs: &Signs<'_>) -> Judgement {
 
 /// How long steps take, where enough were reported: three intervals of one rank at least.
 fn pace(ranks: &[RankSigns]) -> Option<Pace> {
+    let intervals = |rank: &RankSigns| -> Vec<Duration> {
+        let pairs = rank.steps.windows(2).filter(|pair| pair[1].step > pair[0].step);
+        pairs
+            .map(|pair| (pair[1].at - pair[0].at).max(Duration::zero()))
+            .collect()
+    };
     let of_ranks: Vec<Vec<Duration>> = ranks.iter().map(intervals).filter(|one| one.len() >= 3).collect();
     let longest = of_ranks.iter().flatten().copied().max()?;
-    let median = median(of_ranks.into_iter().filter_map(median).collect())?;
+    let median = median(of_ranks.into_iter().map(shared).filter_map(median).collect())?;
     Some(Pace { median, longest })
 }
 
-/// The time that each of a rank's reports took since the one before. Reports that were read together bear one time:
-/// they share the time since those before them.
-fn intervals(rank: &RankSigns) -> Vec<Duration> {
-    let mut spans = Vec::new();
-    let mut before: Option<StepAt> = None;
-    for together in rank.steps.chunk_by(|one, next| one.at == next.at) {
-        let onwards = |step: &&StepAt| before.is_none_or(|before| step.step > before.step);
-        let reports = together.iter().filter(onwards).count();
-        if let Some(before) = before
-            && reports > 0
-        {
-            let each = (together[0].at - before.at).max(Duration::zero()) / reports as i32;
-            spans.extend(std::iter::repeat_n(each, reports));
-        }
-        before = together.last().copied();
+/// Reports that were stored together have one time. The wait before them is shared out among them: else most steps of
+/// a quick job would seem to take no time.
+fn shared(intervals: Vec<Duration>) -> Vec<Duration> {
+    let mut spans = Vec::with_capacity(intervals.len());
+    // What was stored first has no wait before it that is known.
+    let known = intervals
+        .iter()
+        .position(|span| !span.is_zero())
+        .unwrap_or(intervals.len());
+    for group in intervals[known..].chunk_by(|_, next| next.is_zero()) {
+        let each = Duration::milliseconds(group[0].num_milliseconds() / group.len() as i64);
+        spans.extend(std::iter::repeat_n(each, group.len()));
     }
-    spans
+    if spans.is_empty() { intervals } else { spans }
 }
 
 fn median(mut spans: Vec<Duration>) -> Option<Duration> {

@@ -70,7 +70,8 @@ pub(super) fn told(not_yet: &NotYet, now: DateTime<Utc>) -> WhyReason {
     told.figure("ahead", u64::from(not_yet.ahead), "jobs")
 }
 
-fn too_big(short: &Shortage) -> String {
+/// Why no node takes it, whatever else ends.
+pub fn too_big(short: &Shortage) -> String {
     let each = much(short, short.each);
     if short.total == 0 {
         format!("needs {each} on one node; no node has any")

@@ -181,10 +181,19 @@ pub(super) fn no_cluster_fits(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<W
     if each.len() < usable.len() {
         return Some(not_looked_at());
     }
+    if let [only] = usable.as_slice()
+        && let Some(not_yet) = only.hold
+    {
+        // There is no other cluster to speak of, so its own words and numbers say more.
+        return Some(WhyReason {
+            code: WhyCode::NoClusterFits,
+            ..capacity::told(not_yet, now)
+        });
+    }
     let message = format!("no cluster can take it ({})", each.join("; "));
     let next = "ask for less per replica or for fewer replicas, or have a cluster grow".to_owned();
     let many = usable.len() as u64;
-    Some(reason(Layer::Capacity, WhyCode::NoClusterFits, message, next).figure("clusters that could take it", many, ""))
+    Some(reason(Layer::Capacity, WhyCode::NoClusterFits, message, next).figure("clusters", many, "clusters"))
 }
 
 pub(super) fn queue(facts: &Facts<'_>, now: DateTime<Utc>) -> Option<WhyReason> {

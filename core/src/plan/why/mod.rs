@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-mod capacity;
+pub mod capacity;
 mod layers;
 #[cfg(test)]
 mod stories;

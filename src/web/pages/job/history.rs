@@ -83,7 +83,14 @@ fn lane(attempt: &Attempt, checkpoints: &[Checkpoint], replicas: &[Replica], now
     if let Some(step) = attempt.resume_step {
         label.push_str(&format!(", resumed at step {}", words::count(step)));
     }
-    if attempt.outcome.is_some() && !attempt.message.is_empty() {
+    // "suspended" needs no "Suspended." beside it.
+    let only_outcome = |outcome: Outcome| {
+        attempt
+            .message
+            .trim_end_matches('.')
+            .eq_ignore_ascii_case(outcome.as_str())
+    };
+    if attempt.outcome.is_some_and(|outcome| !only_outcome(outcome)) && !attempt.message.is_empty() {
         label.push_str(&format!(" · {}", attempt.message));
     }
     let mut bars = Vec::new();

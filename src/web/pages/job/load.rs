@@ -5,6 +5,7 @@ use trainyard_core::{
     document::job::JobDocument,
     model::{AttemptPhase, JobId, Phase, TeamRole, Wanted},
     plan::{
+        attempt::ConditionKind,
         hang::StepAt,
         postmortem::PostMortem,
         progress::{Progress, progress},
@@ -13,7 +14,7 @@ use trainyard_core::{
     },
 };
 
-use super::{Action, CheckpointRow, JobPage, Reason, history, measures, post_mortem as ended, replicas};
+use super::{Action, CheckpointRow, JobPage, history, measures, post_mortem as ended, reasons, replicas};
 use crate::{
     db::{
         DbError, attempts_read, conditions,
@@ -82,7 +83,10 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     let number = query.attempt.unwrap_or(job.attempt);
     let rows = attempts_read::replicas(db, &home, number, None, REPLICAS).await?;
     let incarnations = page_reads::incarnations(db, &home, number).await?;
-    let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    let aside = page_reads::asides(db, &[id], now)
+        .await?
+        .remove(&id)
+        .unwrap_or_default();
     // Asked now, and not what was stored when the queue was last looked at.
     let why = why::answer(state, &scope, id).await?.why;
     let conditions = told::conditions(conditions::of(db, Subject::Job(id)).await?, false, now);
@@ -100,7 +104,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         attempt: Some(number),
         ..metrics::Selection::default()
     };
-    let series = metrics::read(db, metrics::Owner::Job(key), &selection).await?;
+    let series = metrics::outline(db, metrics::Owner::Job(key), &selection).await?;
     let failed = attempts.iter().find(|attempt| attempt.has_post_mortem);
     let post_mortem = match failed {
         // A retry that runs well again is what the page is about; its forerunner's end is in the attempts.
@@ -117,12 +121,10 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         AttemptPhase::Starting => attempt.admitted_at,
         AttemptPhase::Running => attempt.running_at.unwrap_or(attempt.admitted_at),
         AttemptPhase::Stopping => attempt.stopping_at.unwrap_or(attempt.admitted_at),
-        AttemptPhase::Ended => told::phase_since(job),
+        AttemptPhase::Ended => told::phase_since(job, &aside),
     });
-    let since = if job.phase.is_active() { since } else { None }.unwrap_or_else(|| told::phase_since(job));
-    let flags: Vec<&str> = conditions.iter().map(|condition| condition.name.as_str()).collect();
+    let since = if job.phase.is_active() { since } else { None }.unwrap_or_else(|| told::phase_since(job, &aside));
     let allowed = document.restart.max.saturating_add(1);
-    let ran = Duration::milliseconds(((totals.starting + totals.running) * 1000.0) as i64);
     let sentence = told::job_sentence(
         job,
         &aside,
@@ -133,13 +135,14 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
                 .ok()
                 .filter(|number| *number > 0)
                 .map(|number| (number, allowed)),
-            flags: &flags,
             since: Some(since),
-            ran_for: (ran > Duration::zero()).then_some(ran),
         },
         now,
     );
-    let told_state = state_of(job, why.as_ref(), post_mortem.as_ref(), sentence.clone(), since, now);
+    let mut told_state = state_of(job, &aside, why.as_ref(), post_mortem.as_ref(), sentence, since, now);
+    if job.phase == Phase::Running {
+        told_state.next = next_of_trouble(&aside, &document);
+    }
     let shell = Shell {
         title: format!("{}: {}", words::sentence(job.phase.as_str()), job.name),
         section: Section::Jobs,
@@ -147,13 +150,11 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
             label: "Jobs".into(),
             href: "/jobs".into(),
         }],
-        viewer: None,
         live: (!job.phase.is_final() || !rows.iter().all(|row| row.phase.is_final())).then(|| live_address(id, query)),
         here: format!("/jobs/{id}"),
-        notice: None,
-        wide: false,
+        ..Shell::default()
     };
-    let post_mortem = post_mortem.map(|end| ended::told(&end, id, now));
+    let post_mortem = post_mortem.map(|end| ended::told(&end, id, &told_state, now));
     let facts = facts(job, &document, &aside, &checkpoints, &totals, now);
     let timeline = history::draw(job, &attempts, &intervals, &checkpoints, &rows, now);
     let plots = measures::plots(id, number, &series, &rows);
@@ -164,7 +165,11 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         state: told_state,
         actions: actions(job, actor.may(job.team.id, TeamRole::Member)),
         conditions,
-        reasons: why.as_ref().map(reasons).unwrap_or_default(),
+        reasons: why
+            .as_ref()
+            .filter(|why| reasons::add_to_its_sentence(why))
+            .map(reasons::told)
+            .unwrap_or_default(),
         post_mortem,
         facts,
         timeline,
@@ -257,6 +262,7 @@ fn told_progress(
 
 fn state_of(
     job: &Job,
+    aside: &Aside,
     why: Option<&Why>,
     end: Option<&PostMortem>,
     sentence: String,
@@ -279,7 +285,7 @@ fn state_of(
         _ => None,
     };
     State {
-        tone: told::job_tone(job),
+        tone: told::job_tone(job, aside),
         // The sentence of an end says its reason already.
         reason: wish.or(reason).filter(|reason| !reason.is_empty() && !sentence.contains(reason.as_str())),
         sentence,
@@ -290,6 +296,25 @@ fn state_of(
             format!("No worker has looked at its cluster for {}. What stands here is from then; its processes may still run.", words::duration(now - at))
         }),
     }
+}
+
+/// What to do about the worst that is wrong with a job that runs.
+fn next_of_trouble(aside: &Aside, document: &JobDocument) -> Option<String> {
+    let kind = aside.troubles.first()?;
+    let next = match (kind.parse::<ConditionKind>().ok()?, document.deadlines.silence) {
+        (ConditionKind::Hung, Some(limit)) => format!(
+            "Read the last lines of each rank. It is ended once it was silent for {} (deadlines.silence).",
+            words::duration(limit.as_chrono())
+        ),
+        (ConditionKind::Hung, None) => "Read the last lines of each rank, then cancel and rerun it. With \
+            deadlines.silence in its document Trainyard ends it by itself."
+            .to_owned(),
+        (ConditionKind::Slow, _) => {
+            "Compare the ranks' steps and the nodes they run on. Nothing is ended for this.".to_owned()
+        }
+        _ => return None,
+    };
+    Some(next)
 }
 
 fn actions(job: &Job, member: bool) -> Vec<Action> {
@@ -369,7 +394,8 @@ fn facts(
             seconds(totals.starting + totals.running)
         ),
     ));
-    if totals.running_lost > 0.5 {
+    // Without a checkpoint all of a last attempt's time is lost, and "none reported" says that already.
+    if totals.running_lost >= 1.0 && (!checkpoints.is_empty() || job.attempt > 1) {
         facts.push(Fact::new("Lost since checkpoints", seconds(totals.running_lost)));
     }
     let framework = serde_json::to_value(document.framework).ok();
@@ -399,35 +425,4 @@ fn facts(
     }
     facts.push(Fact::new("Id", job.id.to_string()));
     facts
-}
-
-fn reasons(why: &Why) -> Vec<Reason> {
-    why.reasons
-        .iter()
-        .map(|reason| Reason {
-            layer: words::sentence(reason.layer.as_str()),
-            message: told::full(&reason.message),
-            code: serde_json::to_value(reason.code)
-                .ok()
-                .and_then(|code| code.as_str().map(str::to_owned))
-                .unwrap_or_default(),
-            numbers: reason
-                .numbers
-                .iter()
-                .map(|figure| (figure.name.clone(), figure_in_words(figure.value, &figure.unit)))
-                .collect(),
-            next: told::full(&reason.next),
-        })
-        .collect()
-}
-
-fn figure_in_words(value: i64, unit: &str) -> String {
-    let unsigned = u64::try_from(value).unwrap_or(0);
-    match unit {
-        "cores/1000" => words::cores(unsigned),
-        "bytes" => words::bytes(unsigned),
-        "seconds" => words::duration(Duration::seconds(value)),
-        "gpus" => words::counted(unsigned, "GPU"),
-        other => format!("{} {other}", words::count(value)),
-    }
 }

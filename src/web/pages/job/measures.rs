@@ -51,13 +51,20 @@ pub fn plots(id: JobId, attempt: i32, series: &Series, replicas: &[Replica]) -> 
 }
 
 /// A series as people call it, its unit, and what its values are divided by.
-fn called(name: &str, most: f64) -> (String, &'static str, f64) {
+pub fn called(name: &str, most: f64) -> (String, &'static str, f64) {
     match name {
+        CPU if most < 1.0 => ("CPU".into(), "% of a core", 0.01),
         CPU => ("CPU".into(), "cores", 1.0),
         MEMORY if most < GIB / 2.0 => ("Memory".into(), "MiB", GIB / 1024.0),
         MEMORY => ("Memory".into(), "GiB", GIB),
         other => (other.to_owned(), "", 1.0),
     }
+}
+
+/// The largest value of some series.
+pub fn most(series: &Series) -> f64 {
+    let values = series.values().flatten().map(|point| point.value);
+    values.filter(|value| value.is_finite()).fold(0.0, f64::max)
 }
 
 /// One series of all replicas.

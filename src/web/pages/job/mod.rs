@@ -8,6 +8,7 @@ pub mod history;
 pub mod load;
 pub mod measures;
 mod post_mortem;
+mod reasons;
 pub mod replicas;
 
 use super::{
@@ -68,9 +69,9 @@ pub struct PostMortemView {
     pub attempt: u32,
     pub summary: String,
     pub code: String,
-    pub policy: String,
+    pub policy: Option<String>,
     pub steps_lost: Option<String>,
-    pub next: String,
+    pub next: Option<String>,
     pub ranks: Vec<RankEnd>,
     pub nodes: Vec<Condition>,
 }

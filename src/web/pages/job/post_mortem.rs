@@ -12,10 +12,11 @@ use trainyard_core::{
 use super::{PostMortemView, RankEnd};
 use crate::web::pages::{
     told,
-    view::{Condition, Tone},
+    view::{Condition, State, Tone},
 };
 
-pub fn told(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMortemView {
+/// What the state above it says already is not said again.
+pub fn told(end: &PostMortem, id: JobId, above: &State, now: DateTime<Utc>) -> PostMortemView {
     let part = |part: Part| match part {
         Part::FirstFailure => (0, "First to fail:"),
         Part::AlsoFailed => (1, "Failed too:"),
@@ -44,10 +45,14 @@ pub fn told(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMortemView {
                 first: replica.part == Part::FirstFailure,
                 name: format!("rank {} ({key}){place}", replica.rank),
                 exit: replica.exit.clone(),
-                meaning: replica
-                    .recognised
-                    .as_ref()
-                    .map(|known| format!("{} {}", known.meaning, known.next)),
+                meaning: replica.recognised.as_ref().and_then(|known| {
+                    let parts = [known.meaning.as_str(), known.next.as_str()];
+                    let fresh = parts
+                        .iter()
+                        .filter(|part| !end.summary.contains(**part) && end.next != **part);
+                    let said = fresh.copied().collect::<Vec<_>>().join(" ");
+                    (!said.is_empty()).then_some(said)
+                }),
                 lines: replica
                     .last_lines
                     .iter()
@@ -64,14 +69,15 @@ pub fn told(end: &PostMortem, id: JobId, now: DateTime<Utc>) -> PostMortemView {
             .ok()
             .and_then(|code| code.as_str().map(str::to_owned))
             .unwrap_or_default(),
-        policy: end.policy_sentence.clone(),
+        policy: Some(end.policy_sentence.clone())
+            .filter(|policy| !above.sentence.contains(policy.trim_end_matches('.'))),
         steps_lost: end.steps_lost.filter(|lost| *lost > 0).map(|lost| {
             format!(
                 "{} since the last checkpoint are lost.",
                 words::counted(lost.unsigned_abs(), "step")
             )
         }),
-        next: end.next.clone(),
+        next: Some(end.next.clone()).filter(|next| above.next.as_ref() != Some(next)),
         ranks,
         nodes: end
             .nodes

@@ -92,7 +92,10 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         Some(text) => Some(hits(db, &streams, text, query.regex, &address).await?),
         None => None,
     };
-    let aside = page_reads::asides(db, &[id]).await?.remove(&id).unwrap_or_default();
+    let aside = page_reads::asides(db, &[id], now)
+        .await?
+        .remove(&id)
+        .unwrap_or_default();
     let sentence = told::job_sentence(&detail.job, &aside, &told::More::default(), now);
     let name = detail.job.name.clone();
     let placed = [&query.at, &query.before, &query.since]
@@ -142,7 +145,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         },
         id: id.to_string(),
         name,
-        tone: told::job_tone(&detail.job),
+        tone: told::job_tone(&detail.job, &aside),
         sentence,
         attempts: match attempts.is_empty() {
             true => vec![SelectOption {
@@ -178,6 +181,8 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         regex: query.regex,
         only: only.is_some(),
         follow,
+        live: !complete,
+        one: detail.job.replicas == 1 || query.replica().is_some(),
         found,
         first_error: Some(format!("/jobs/{id}/first-error?{chosen}")),
         download: format!("/api/v1/jobs/{id}/logs/download?{api}"),
@@ -188,6 +193,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
             .filter(|_| window.newer)
             .map(|at| format!("{address}&since={at}")),
         none: match only {
+            Some(_) if complete => "No line has this in it.".to_owned(),
             Some(_) => "No line has this in it yet.".to_owned(),
             None => none(complete, home.attempt, streams.is_empty()).to_owned(),
         },
@@ -226,9 +232,16 @@ fn replicas(streams: &[StreamRow], query: &LogsQuery) -> Vec<SelectOption> {
         .map(|row| (row.rank, format!("{}-{}", row.role, row.index)))
         .collect();
     let chosen = query.replica().map(|key| key.to_string());
-    let all = match ranks.len() {
-        0 => "all".to_owned(),
-        count => format!("All {}, by time", words::count(count as i64)),
+    let all = match (ranks.len(), ranks.values().next()) {
+        (0, _) => "all".to_owned(),
+        (1, Some(only)) => {
+            return vec![SelectOption {
+                value: String::new(),
+                label: format!("{only}, the only one"),
+                selected: true,
+            }];
+        }
+        (count, _) => format!("All {}, by time", words::count(count as i64)),
     };
     std::iter::once(SelectOption {
         value: String::new(),
@@ -379,7 +392,9 @@ async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, addres
         (Ok(needle), Some(pattern)) => (needle, pattern),
         (Err(crate::logs::LogsError::Pattern(why)), _) => {
             return Ok(Found {
-                summary: format!("\"{quoted}\" is no regular expression: {why}"),
+                summary: format!(
+                    "\"{quoted}\" is no regular expression: {why}. Untick Regex to search for the text itself."
+                ),
                 hits: Vec::new(),
             });
         }

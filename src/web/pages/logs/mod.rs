@@ -55,6 +55,10 @@ pub struct LogsPage {
     /// Only the lines that the search finds are shown.
     pub only: bool,
     pub follow: bool,
+    /// More may be printed.
+    pub live: bool,
+    /// All lines are of one replica, so none needs to name it.
+    pub one: bool,
     pub found: Option<Found>,
     pub first_error: Option<String>,
     pub download: String,
@@ -103,6 +107,7 @@ pub struct FoundHit {
     pub replica: String,
     pub color: u32,
     pub line: u64,
+    pub stderr: bool,
     pub before: String,
     pub hit: String,
     pub after: String,

@@ -134,6 +134,7 @@ pub fn hit(line: &LogLine, pattern: &Regex, address: &str) -> FoundHit {
         replica: format!("{}-{}", line.role, line.index),
         color: color(line.rank),
         line: line.line.unwrap_or(0),
+        stderr: line.stream == trainyard_core::model::LogStream::Stderr,
         before: if lead.len() > AROUND {
             format!("…{before}")
         } else {

@@ -38,8 +38,8 @@ const KNOWN: [(&str, &str, &str, f64, bool); 7] = [
     ("disk_used_bytes", "Disk used", "GiB", GIB, true),
     ("load_1m", "Load over 1 min", "", 1.0, true),
     ("celsius", "Hottest sensor", "°C", 1.0, false),
-    ("network_received_bytes", "Received", "MiB a sample", MIB, true),
-    ("network_sent_bytes", "Sent", "MiB a sample", MIB, true),
+    ("network_received_bytes", "Received", "MiB/s", MIB, true),
+    ("network_sent_bytes", "Sent", "MiB/s", MIB, true),
 ];
 
 /// A series' title and unit, and its scale.
@@ -54,6 +54,20 @@ pub fn called(name: &str) -> (String, &'static str, f64, bool) {
         Some((index, "celsius")) => (format!("GPU {index} temperature"), "°C", 1.0, false),
         _ => (told::named(name), "", 1.0, false),
     }
+}
+
+/// Points as they are shown. What was counted since the sample before is told by the second.
+pub fn shown(name: &str, points: &[Point]) -> Vec<Point> {
+    if !name.starts_with("network_") {
+        return points.to_vec();
+    }
+    let pairs = points.windows(2).filter(|pair| pair[1].at > pair[0].at);
+    pairs
+        .map(|pair| Point {
+            value: pair[1].value * 1_000.0 / (pair[1].at - pair[0].at) as f64,
+            ..pair[1]
+        })
+        .collect()
 }
 
 pub fn plots(
@@ -73,7 +87,7 @@ pub fn plots(
     all.into_iter()
         .filter_map(|(key, points)| {
             let (title, unit, scale, from_zero) = called(&key.name);
-            let points: Vec<(f64, f64)> = points
+            let points: Vec<(f64, f64)> = shown(&key.name, points)
                 .iter()
                 .map(|point| (point.at as f64, point.value / scale))
                 .collect();
@@ -114,4 +128,23 @@ pub fn plots(
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_between_samples_is_told_by_the_second() {
+        let point = |at, value| Point { step: None, at, value };
+        let points = [
+            point(0, 9.0),
+            point(5_000, 20.0),
+            point(5_000, 1.0),
+            point(15_000, 30.0),
+        ];
+        let values = |name: &str| shown(name, &points).iter().map(|point| point.value).collect::<Vec<_>>();
+        assert_eq!(values("network_sent_bytes"), [4.0, 3.0]);
+        assert_eq!(values("load_1m"), [9.0, 20.0, 1.0, 30.0]);
+    }
 }

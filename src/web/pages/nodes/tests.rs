@@ -55,5 +55,6 @@ fn the_summary_tells_the_worst_first() {
         summary(12, 2, 1, 1, 0),
         "2 of 12 nodes not ready, 1 ready, but critical, 1 not seen lately."
     );
+    assert_eq!(summary(1, 0, 0, 0, 1), "1 of 1 node ready with a warning.");
     assert_eq!(title(0, 3), "3 critical · Nodes");
 }
