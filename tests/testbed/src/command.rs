@@ -34,6 +34,29 @@ pub fn script(text: &str) -> Command {
     command
 }
 
+/// A command with mounts and processes of its own, which end with whoever starts it, also by kill -9.
+pub fn alone(command: &Command) -> Command {
+    let mut outer = Command::new("setpriv");
+    outer.args([
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+    ]);
+    outer.args(["--mount-proc", "--propagation", "private"]);
+    outer.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
+}
+
 pub fn command<S: AsRef<OsStr>>(argv: impl IntoIterator<Item = S>) -> Command {
     let mut argv = argv.into_iter();
     let mut command = Command::new(argv.next().expect("a command has a name"));

@@ -2,7 +2,7 @@
 //! the training image comes from Debian's packages.
 
 use super::oci::{self, Entry, Image};
-use crate::command::{run, script};
+use crate::command::{alone, run, script};
 use crate::error::{Doing, Result};
 use crate::layout::{make_dir, source, workshop};
 use crate::versions::{self, Component};
@@ -247,7 +247,10 @@ fn debian(say: &dyn Fn(&str)) -> Result<PathBuf> {
     say("making the training image from Debian's packages (two minutes)");
     make_dir(&folder)?;
     let part = folder.join("part.tar");
-    run(script(DEBIAN).env("PACKAGES", PACKAGES).env("OUT", &part))?;
+    // Its temporary tree lies in the workshop, which is swept, and its mounts go with it however it ends.
+    let mut make = script(DEBIAN);
+    make.env("PACKAGES", PACKAGES).env("OUT", &part).env("TMPDIR", &folder);
+    run(&mut alone(&make))?;
     std::fs::rename(&part, &tar).doing("cannot keep the Debian layer")?;
     Ok(tar)
 }
