@@ -34,27 +34,21 @@ pub fn script(text: &str) -> Command {
     command
 }
 
-/// A command with mounts and processes of its own, which end with whoever starts it, also by kill -9.
-pub fn alone(command: &Command) -> Command {
-    let mut outer = Command::new("setpriv");
-    outer.args([
+/// What is added to this command runs with mounts and processes of its own (and network, if `more` says so), which end with whoever
+/// starts it, however that ends: `setpriv` ties `unshare` to the starter, and `--kill-child` ties the namespaces to `unshare`.
+pub fn alone(more: &[&str]) -> Command {
+    let mut command = command([
+        "setpriv",
         "--pdeathsig",
         "KILL",
         "unshare",
         "--mount",
         "--pid",
         "--fork",
-        "--kill-child=KILL",
     ]);
-    outer.args(["--mount-proc", "--propagation", "private"]);
-    outer.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => outer.env(name, value),
-            None => outer.env_remove(name),
-        };
-    }
-    outer
+    command.args(["--kill-child=KILL", "--mount-proc", "--propagation", "private"]);
+    command.args(more);
+    command
 }
 
 pub fn command<S: AsRef<OsStr>>(argv: impl IntoIterator<Item = S>) -> Command {
