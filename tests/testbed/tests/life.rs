@@ -19,8 +19,7 @@ static TURN: Mutex<()> = Mutex::const_new(());
 /// What an instance could change about the machine itself, looked at without knowing how instances name things.
 fn machine() -> BTreeSet<String> {
     let looks = [
-        // Somebody else's image in the making is not an instance's doing.
-        "cut -d' ' -f5 /proc/self/mountinfo | grep -v /mmdebstrap",
+        "cut -d' ' -f5 /proc/self/mountinfo",
         "ip -o link show | cut -d: -f2 | cut -d@ -f1",
         "ip -4 route show table all | grep -v ^broadcast",
         "ip netns list",
