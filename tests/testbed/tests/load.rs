@@ -108,7 +108,9 @@ async fn a_large_cluster_fills_and_its_snapshot_starts_at_once() {
         made.rate()
     );
     assert_eq!(made.events, wanted);
-    replays_whole(recording.unwrap(), pod_count, wanted).await;
+    let recording = recording.unwrap();
+    assert!(recording.len() >= wanted, "only {} events", recording.len());
+    replays_whole(recording, pod_count, wanted).await;
     let paced = events::generate(&client, pod_count, 100, 500).await.unwrap();
     println!("measured: 500 events asked for at 100/s came at {:.0}/s", paced.rate());
 

@@ -44,27 +44,33 @@ impl Recording {
         let list = client.request_text(get(path)?).await;
         let list =
             RawValue::from_string(list.doing(format!("cannot list {path}"))?).map_err(|e| refused("a list")(&e))?;
-        let version = head::<Versioned>(&list)?.metadata.resource_version;
+        let mut version = head::<Versioned>(&list)?.metadata.resource_version;
         let join = if path.contains('?') { '&' } else { '?' };
-        let watch =
-            format!("{path}{join}watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=600");
-        let mut lines = client
-            .request_stream(get(&watch)?)
-            .await
-            .doing(format!("cannot watch {path}"))?
-            .lines();
-        ready();
+        let (mut events, mut changes, mut ready) = (Vec::new(), 0, Some(ready));
         let started = Instant::now();
-        let (mut events, mut changes) = (Vec::new(), 0);
-        while changes < count {
-            let left = within.saturating_sub(started.elapsed());
-            let Ok(Some(line)) = tokio::time::timeout(left, lines.next()).await else {
-                break;
-            };
-            let event = RawValue::from_string(line.doing("a watch broke")?).map_err(|e| refused("an event")(&e))?;
-            changes += usize::from(head::<Head>(&event)?.kind != "BOOKMARK");
-            let at = started.elapsed().as_millis() as u64;
-            events.push(Recorded { at, event });
+        while changes < count && started.elapsed() < within {
+            // An API server ends a watch whose client is slow, and after some minutes any; the next goes on where it ended.
+            let watch = format!("{path}{join}watch=1&allowWatchBookmarks=true&resourceVersion={version}");
+            let opened = client.request_stream(get(&watch)?).await;
+            let mut lines = opened.doing(format!("cannot watch {path}"))?.lines();
+            if let Some(ready) = ready.take() {
+                ready();
+            }
+            while changes < count {
+                let left = within.saturating_sub(started.elapsed());
+                let Ok(Some(line)) = tokio::time::timeout(left, lines.next()).await else {
+                    break;
+                };
+                let event = RawValue::from_string(line.doing("a watch broke")?).map_err(|e| refused("an event")(&e))?;
+                let head: Head = head(&event)?;
+                if head.kind == "ERROR" {
+                    return Err(Error::Refused(format!("the watch of {path} was refused: {event}")));
+                }
+                changes += usize::from(head.kind != "BOOKMARK");
+                version = head.object.metadata.resource_version;
+                let at = started.elapsed().as_millis() as u64;
+                events.push(Recorded { at, event });
+            }
         }
         Ok(Recording { list, events })
     }
