@@ -34,6 +34,23 @@ pub fn script(text: &str) -> Command {
     command
 }
 
+/// What is added to this command runs with mounts and processes of its own (and network, if `more` says so), which end with whoever
+/// starts it, however that ends: `setpriv` ties `unshare` to the starter, and `--kill-child` ties the namespaces to `unshare`.
+pub fn alone(more: &[&str]) -> Command {
+    let mut command = command([
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+    ]);
+    command.args(["--kill-child=KILL", "--mount-proc", "--propagation", "private"]);
+    command.args(more);
+    command
+}
+
 pub fn command<S: AsRef<OsStr>>(argv: impl IntoIterator<Item = S>) -> Command {
     let mut argv = argv.into_iter();
     let mut command = Command::new(argv.next().expect("a command has a name"));

@@ -4,7 +4,7 @@
 //! next `up` or `down` clears those.
 
 use crate::cgroups;
-use crate::command::{command, run};
+use crate::command::{alone, command, run};
 use crate::error::{Doing, Error, Result};
 use crate::layout::{self, Layout, NODES, make_dir};
 use crate::space::Space;
@@ -124,26 +124,13 @@ pub fn main(layout: Layout, forever: bool) -> Result<()> {
     clear(layout)
 }
 
-/// Starts a space: `unshare` makes the namespaces and `--kill-child` ties them to it; `setpriv` ties it to the guard.
+/// Starts a space, which ends with the guard.
 fn unshare(layout: Layout, name: &str) -> Result<Child> {
     let dir = layout.space_dir(name);
     make_dir(&dir.join("log"))?;
     let program = std::env::current_exe().doing("cannot find this program")?;
     let log = File::create(dir.join("log/init.log")).doing("cannot open init's log")?;
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--pdeathsig",
-        "KILL",
-        "unshare",
-        "--net",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child=KILL",
-        "--mount-proc",
-        "--propagation",
-        "private",
-    ]);
+    let mut command = alone(&["--net"]);
     command
         .arg(program)
         .arg("init")

@@ -32,6 +32,11 @@ pub fn source() -> PathBuf {
     from_env("TRAINYARD_TESTBED_SOURCE", env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The last part of a path. Keys are made of these, so that a cache may be moved.
+pub fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn from_env(name: &str, default: &str) -> PathBuf {
     std::env::var_os(name).map_or_else(|| PathBuf::from(default), PathBuf::from)
 }

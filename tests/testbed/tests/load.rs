@@ -5,12 +5,15 @@ mod support;
 use futures::{AsyncBufReadExt, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, LogParams};
+use kube::runtime::watcher;
 use kube::{Api, Client};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::tell;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
+use trainyard_testbed::load::record::Recording;
 use trainyard_testbed::load::{events, fill, logs, nodes, snapshot};
 use trainyard_testbed::{Options, Profile, Testbed};
 
@@ -89,14 +92,25 @@ async fn a_large_cluster_fills_and_its_snapshot_starts_at_once() {
         memory(&testbed, "etcd")
     );
 
+    // A watch of everything is recorded while pods change as fast as they can, and replayed from its file.
     let wanted = pod_count / 10;
-    let made = events::generate(&client, pod_count, 2_000, wanted).await.unwrap();
+    let begin = Notify::new();
+    let (made, recording) = tokio::join!(
+        async {
+            begin.notified().await;
+            events::generate(&client, pod_count, 2_000, wanted).await.unwrap()
+        },
+        Recording::take(&client, "/api/v1/pods", wanted, support::MINUTES, || begin.notify_one()),
+    );
     println!(
         "measured: {} events asked for at 2000/s came at {:.0}/s",
         made.events,
         made.rate()
     );
     assert_eq!(made.events, wanted);
+    let recording = recording.unwrap();
+    assert!(recording.len() >= wanted, "only {} events", recording.len());
+    replays_whole(recording, pod_count, wanted).await;
     let paced = events::generate(&client, pod_count, 100, 500).await.unwrap();
     println!("measured: 500 events asked for at 100/s came at {:.0}/s", paced.rate());
 
@@ -122,6 +136,36 @@ async fn a_large_cluster_fills_and_its_snapshot_starts_at_once() {
         memory(&testbed, "etcd")
     );
     testbed.down().unwrap();
+}
+
+/// A watcher that only has the recording gets every pod and every change.
+async fn replays_whole(recording: Recording, pod_count: usize, wanted: usize) {
+    let file = std::env::temp_dir().join(format!("recording-{}.jsonl", std::process::id()));
+    recording.save(&file).unwrap();
+    let size = std::fs::metadata(&file).unwrap().len() as f64 / 1e6;
+    let recording = Recording::load(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let replay = recording.replay(0.0).await.unwrap();
+    let pods: Api<Pod> = Api::all(replay.client().unwrap());
+    let mut seen = pin!(watcher(pods, watcher::Config::default()));
+    let started = Instant::now();
+    let (mut listed, mut changed) = (0, 0);
+    while changed < wanted {
+        match tokio::time::timeout(support::MINUTES, seen.next()).await.unwrap() {
+            Some(Ok(watcher::Event::InitApply(_))) => listed += 1,
+            Some(Ok(watcher::Event::Apply(pod))) => {
+                assert!(pod.metadata.annotations.unwrap().contains_key("testbed/change"));
+                changed += 1;
+            }
+            Some(Ok(_)) => {}
+            other => panic!("the replay broke: {other:?}"),
+        }
+    }
+    assert_eq!(listed, pod_count);
+    tell(
+        &format!("a recording of {size:.0} MB replayed: {listed} pods, then {changed} changes"),
+        started.elapsed(),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 
 use crate::command::run;
 use crate::error::{Doing, Error, Result};
-use crate::layout::{cache, make_dir, source, workshop};
+use crate::layout::{self, cache, make_dir, source, workshop};
 use crate::versions::{self, Component};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -144,7 +144,7 @@ fn built_name(component: &Component) -> String {
 
 /// A folder of links under plain names, so that what starts them need not know keys.
 fn farm(keys: &[(String, PathBuf)]) -> Result<PathBuf> {
-    let key = super::key(keys.iter().map(|(_, file)| file.to_string_lossy().into_owned()));
+    let key = super::key(keys.iter().map(|(_, file)| layout::name(file)));
     let folder = cache().join("bin").join(key);
     make_dir(&folder)?;
     for (name, file) in keys {

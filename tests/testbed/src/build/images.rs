@@ -2,9 +2,9 @@
 //! the training image comes from Debian's packages.
 
 use super::oci::{self, Entry, Image};
-use crate::command::{run, script};
+use crate::command::{alone, run};
 use crate::error::{Doing, Result};
-use crate::layout::{make_dir, source, workshop};
+use crate::layout::{self, make_dir, source, workshop};
 use crate::versions::{self, Component};
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub fn recipes(components: &[Component], bin: &Path) -> Result<Vec<Recipe>> {
     let version = |name: &str| versions::of(components, name).map(|c| c.version);
     let binary = |component: &str, name: String, at: &str, user: &'static str| -> Result<Recipe> {
         let from = bin.join(component);
-        let parts = [bin.to_string_lossy().into_owned(), name.clone(), at.into(), user.into()];
+        let parts = [layout::name(bin), name.clone(), at.into(), user.into()];
         Ok(Recipe {
             key: super::key(parts),
             name: component.into(),
@@ -247,7 +247,10 @@ fn debian(say: &dyn Fn(&str)) -> Result<PathBuf> {
     say("making the training image from Debian's packages (two minutes)");
     make_dir(&folder)?;
     let part = folder.join("part.tar");
-    run(script(DEBIAN).env("PACKAGES", PACKAGES).env("OUT", &part))?;
+    // Its temporary tree lies in the workshop, which is swept, and its mounts go with it however it ends.
+    let mut make = alone(&[]);
+    make.args(["sh", "-euc", DEBIAN]);
+    run(make.env("PACKAGES", PACKAGES).env("OUT", &part).env("TMPDIR", &folder))?;
     std::fs::rename(&part, &tar).doing("cannot keep the Debian layer")?;
     Ok(tar)
 }

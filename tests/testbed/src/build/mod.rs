@@ -42,7 +42,7 @@ pub fn all(say: &dyn Fn(&str)) -> Result<Built> {
     let manifests = manifests::render(&components, &bin, say)?;
     let images = images::recipes(&components, &bin)?;
     let store = store::fill(&images, say)?;
-    let key = key([&bin, &manifests, &store].map(|p| p.to_string_lossy().into_owned()));
+    let key = key([&bin, &manifests, &store].map(|path| layout::name(path)));
     let built = Built {
         bin,
         manifests,

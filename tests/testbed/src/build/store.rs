@@ -2,13 +2,13 @@
 //! mounted, which takes a moment, where importing would take half a minute for every node at every start.
 
 use super::images::{self, Recipe};
-use crate::command::{run, script};
+use crate::command::{alone, run, script};
 use crate::error::{Doing, Result};
 use crate::layout::{Layout, cache, make_dir};
 use crate::node;
 use crate::space::Space;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 pub fn fill(recipes: &[Recipe], say: &dyn Fn(&str)) -> Result<PathBuf> {
@@ -24,21 +24,8 @@ pub fn fill(recipes: &[Recipe], say: &dyn Fn(&str)) -> Result<PathBuf> {
     make_dir(&work.join("log"))?;
     let space = Space::new("images", work.clone());
     // Network, mounts and processes of its own here too, so that a build that is killed leaves no shim and no mount.
-    let mut init = Command::new("setpriv");
-    init.args([
-        "--pdeathsig",
-        "KILL",
-        "unshare",
-        "--net",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child=KILL",
-        "--mount-proc",
-        "--propagation",
-        "private",
-    ]);
-    init.arg(program()?).arg("init").arg(&work).stdin(Stdio::piped());
+    let mut init = alone(&["--net"]);
+    init.arg(crate::program()?).arg("init").arg(&work).stdin(Stdio::piped());
     let mut init = init.spawn().doing("cannot start a space for images")?;
     let imported = import(recipes, &space, &work, say);
     let _ = init.kill();
@@ -69,11 +56,6 @@ fn import(recipes: &[Recipe], space: &Space, work: &Path, say: &dyn Fn(&str)) ->
     // Once unpacked, a layer's blob is only a second copy of it.
     space.run(["ctr", "-n", "k8s.io", "content", "prune", "references"])?;
     space.stop("containerd", 15)
-}
-
-/// The program that serves as a space's init: this one, or the one that was built beside a test.
-pub fn program() -> Result<PathBuf> {
-    crate::program()
 }
 
 /// Where containerd keeps the unpacked layers: nearly all of its folder, and never written to again.

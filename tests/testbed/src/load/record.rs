@@ -12,27 +12,27 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use kube::Client;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-#[derive(Serialize, Deserialize)]
-struct Recorded {
-    at: u64,
-    event: Value,
-}
-
-/// A recording in memory.
+/// Kept as the API server wrote them: a list of 50,000 pods is 150 MB of text, and would be gigabytes as values.
 pub struct Recording {
-    list: Value,
+    list: Box<RawValue>,
     events: Vec<Recorded>,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Recorded {
+    at: u64,
+    event: Box<RawValue>,
+}
+
 impl Recording {
-    /// Lists `path` (e.g. `/api/v1/pods`), then watches until `count` events or `within` have passed. `ready` is called between the
+    /// Lists `path` (e.g. `/api/v1/pods`), then watches until `count` changes or `within` have passed. `ready` is called between the
     /// two, when whatever happens next will be in the recording.
     pub async fn take(
         client: &Client,
@@ -41,32 +41,36 @@ impl Recording {
         within: Duration,
         ready: impl FnOnce(),
     ) -> Result<Recording> {
-        let list: Value = client.request(get(path)?).await.doing(format!("cannot list {path}"))?;
-        let version = list["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap_or_default()
-            .to_string();
+        let list = client.request_text(get(path)?).await;
+        let list =
+            RawValue::from_string(list.doing(format!("cannot list {path}"))?).map_err(|e| refused("a list")(&e))?;
+        let mut version = head::<Versioned>(&list)?.metadata.resource_version;
         let join = if path.contains('?') { '&' } else { '?' };
-        let watch =
-            format!("{path}{join}watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=600");
-        let mut lines = client
-            .request_stream(get(&watch)?)
-            .await
-            .doing(format!("cannot watch {path}"))?
-            .lines();
-        ready();
+        let (mut events, mut changes, mut ready) = (Vec::new(), 0, Some(ready));
         let started = Instant::now();
-        let mut events = Vec::new();
-        while events.len() < count {
-            let left = within.saturating_sub(started.elapsed());
-            let Ok(Some(line)) = tokio::time::timeout(left, lines.next()).await else {
-                break;
-            };
-            let event = serde_json::from_str(&line.doing("a watch broke")?).map_err(|e| refused("an event")(&e))?;
-            events.push(Recorded {
-                at: started.elapsed().as_millis() as u64,
-                event,
-            });
+        while changes < count && started.elapsed() < within {
+            // An API server ends a watch whose client is slow, and after some minutes any; the next goes on where it ended.
+            let watch = format!("{path}{join}watch=1&allowWatchBookmarks=true&resourceVersion={version}");
+            let opened = client.request_stream(get(&watch)?).await;
+            let mut lines = opened.doing(format!("cannot watch {path}"))?.lines();
+            if let Some(ready) = ready.take() {
+                ready();
+            }
+            while changes < count {
+                let left = within.saturating_sub(started.elapsed());
+                let Ok(Some(line)) = tokio::time::timeout(left, lines.next()).await else {
+                    break;
+                };
+                let event = RawValue::from_string(line.doing("a watch broke")?).map_err(|e| refused("an event")(&e))?;
+                let head: Head = head(&event)?;
+                if head.kind == "ERROR" {
+                    return Err(Error::Refused(format!("the watch of {path} was refused: {event}")));
+                }
+                changes += usize::from(head.kind != "BOOKMARK");
+                version = head.object.metadata.resource_version;
+                let at = started.elapsed().as_millis() as u64;
+                events.push(Recorded { at, event });
+            }
         }
         Ok(Recording { list, events })
     }
@@ -166,7 +170,7 @@ async fn answer(
         let after = value("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(0);
         watch(recording, after, pace)
     } else {
-        Full::new(Bytes::from(recording.list.to_string())).boxed_unsync()
+        Full::new(Bytes::from(recording.list.get().to_string())).boxed_unsync()
     };
     let mut response = Response::new(body);
     response.headers_mut().insert(
@@ -182,7 +186,7 @@ fn watch(recording: Arc<Recording>, after: u64, pace: f64) -> UnsyncBoxBody<Byte
     let first = recording
         .events
         .iter()
-        .position(|e| version(&e.event) > after)
+        .position(|e| head::<Head>(&e.event).is_ok_and(|head| head.version() > after))
         .unwrap_or(recording.events.len());
     let offset = recording.events.get(first).map_or(0, |e| e.at);
     let frames = futures::stream::iter(first..recording.events.len()).then(move |index| {
@@ -201,9 +205,31 @@ fn watch(recording: Arc<Recording>, after: u64, pace: f64) -> UnsyncBoxBody<Byte
     BodyExt::boxed_unsync(StreamBody::new(frames.chain(futures::stream::pending())))
 }
 
-fn version(event: &Value) -> u64 {
-    event["object"]["metadata"]["resourceVersion"]
-        .as_str()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(0)
+/// What of an event has to be understood; the rest is passed on as it is.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Versioned,
+}
+
+impl Head {
+    fn version(&self) -> u64 {
+        self.object.metadata.resource_version.parse().unwrap_or(0)
+    }
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(rename = "resourceVersion", default)]
+    resource_version: String,
+}
+
+fn head<T: for<'a> Deserialize<'a>>(document: &RawValue) -> Result<T> {
+    serde_json::from_str(document.get()).map_err(|e| refused("what was watched")(&e))
 }
