@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http_body_util::BodyExt;
 use memchr::memmem;
-use tokio::task::JoinSet;
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 
 use crate::{
     Fault, Run,
@@ -59,18 +62,24 @@ pub async fn measure(run: &Run, ground: &Ground, up: &Server, readers: usize) ->
         let token = &ground.tokens[reader % ground.tokens.len()];
         Shot::get(format!("/api/v1/jobs/{job}/logs/follow?tail=0&stream=stdout")).with(token)
     };
-    let arrived = std::sync::Arc::new(tokio::sync::Barrier::new(readers + 1));
+    // They read from the moment when they come, and are judged from the moment when all are there.
+    let (begin, began) = watch::channel(None);
+    let mut arriving = JoinSet::new();
     for reader in 0..readers {
         let mut sender = load::connect(up.address).await?;
         let request = shot(reader).request("text/event-stream")?;
-        let arrived = arrived.clone();
+        let (came, comes) = oneshot::channel();
+        let began = began.clone();
         following.spawn(async move {
             let response = sender.send_request(request).await;
-            arrived.wait().await;
-            follow(response?, lasting).await
+            // Whoever could not come is counted by what it saw.
+            let _ = came.send(());
+            follow(response?, began).await
         });
+        arriving.spawn(comes);
     }
-    arrived.wait().await;
+    arriving.join_all().await;
+    begin.send_replace(Some(tokio::time::Instant::now() + lasting));
     let (group, before) = (Group::One(up.pid()), cpu::used(Group::One(up.pid())));
     let mut seen = Seen::default();
     let (mut broken, mut kib) = (0, 0);
@@ -163,15 +172,27 @@ fn parse(line: &[u8]) -> Option<(u64, u128)> {
     Some((number.parse().ok()?, time.parse().ok()?))
 }
 
-async fn follow(response: hyper::Response<hyper::body::Incoming>, lasting: Duration) -> Result<Seen, Fault> {
+/// Reads until the time that `began` tells, and judges what is printed from when it is told.
+async fn follow(
+    response: hyper::Response<hyper::body::Incoming>,
+    mut began: watch::Receiver<Option<tokio::time::Instant>>,
+) -> Result<Seen, Fault> {
     let mut seen = Seen {
-        since: nanoseconds(),
+        since: u128::MAX,
         ..Seen::default()
     };
     let mut rest: Vec<u8> = Vec::new();
     let mut body = response.into_body();
-    let until = tokio::time::Instant::now() + lasting;
-    while let Ok(frame) = tokio::time::timeout_at(until, body.frame()).await {
+    loop {
+        let until = *began.borrow();
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            _ = began.changed(), if until.is_none() => {
+                seen.since = nanoseconds();
+                continue;
+            }
+            () = tokio::time::sleep_until(until.unwrap_or_else(tokio::time::Instant::now)), if until.is_some() => break,
+        };
         let Some(frame) = frame else {
             seen.ended = true;
             break;
