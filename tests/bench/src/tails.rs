@@ -62,19 +62,23 @@ pub async fn measure(run: &Run, ground: &Ground, up: &Server, readers: usize) ->
         let token = &ground.tokens[reader % ground.tokens.len()];
         Shot::get(format!("/api/v1/jobs/{job}/logs/follow?tail=0&stream=stdout")).with(token)
     };
-    // They read from the moment when they come, and are judged from the moment when all are there.
+    // They read from the moment when they come, and are judged from the moment when all have seen their first line.
     let (begin, began) = watch::channel(None);
     let mut arriving = JoinSet::new();
     for reader in 0..readers {
-        let mut sender = load::connect(up.address).await?;
-        let request = shot(reader).request("text/event-stream")?;
+        let (address, shot) = (up.address, shot(reader));
         let (came, comes) = oneshot::channel();
         let began = began.clone();
         following.spawn(async move {
-            let response = sender.send_request(request).await;
-            // Whoever could not come is counted by what it saw.
-            let _ = came.send(());
-            follow(response?, began).await
+            loop {
+                let mut sender = load::connect(address).await?;
+                let response = sender.send_request(shot.request("text/event-stream")?).await?;
+                // Too many at the door at once: they are told when to come back.
+                if response.status() != hyper::StatusCode::SERVICE_UNAVAILABLE {
+                    return follow(response, came, began).await;
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
         });
         arriving.spawn(comes);
     }
@@ -175,8 +179,10 @@ fn parse(line: &[u8]) -> Option<(u64, u128)> {
 /// Reads until the time that `began` tells, and judges what is printed from when it is told.
 async fn follow(
     response: hyper::Response<hyper::body::Incoming>,
+    came: oneshot::Sender<()>,
     mut began: watch::Receiver<Option<tokio::time::Instant>>,
 ) -> Result<Seen, Fault> {
+    let mut came = Some(came);
     let mut seen = Seen {
         since: u128::MAX,
         ..Seen::default()
@@ -185,12 +191,12 @@ async fn follow(
     let mut body = response.into_body();
     loop {
         let until = *began.borrow();
+        if until.is_some() && seen.since == u128::MAX {
+            seen.since = nanoseconds();
+        }
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            _ = began.changed(), if until.is_none() => {
-                seen.since = nanoseconds();
-                continue;
-            }
+            _ = began.changed(), if until.is_none() => continue,
             () = tokio::time::sleep_until(until.unwrap_or_else(tokio::time::Instant::now)), if until.is_some() => break,
         };
         let Some(frame) = frame else {
@@ -201,6 +207,10 @@ async fn follow(
             rest.extend_from_slice(&data);
             let taken = seen.take(&rest);
             rest.drain(..taken);
+            if seen.last.is_some() {
+                // Nobody waits for it any more when another one broke.
+                came.take().map(|came| came.send(()));
+            }
         }
     }
     Ok(seen)
