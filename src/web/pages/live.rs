@@ -64,7 +64,7 @@ pub async fn job(
         async move {
             let page = job::load::load(&state, &asker, id, &query).await?;
             let last = page.shell.live.is_none();
-            let pieces = pieces([
+            let pieces = rendered([
                 ("state", page.as_state().render()),
                 ("conditions", page.as_conditions().render()),
                 ("reasons", page.as_reasons().render()),
@@ -99,14 +99,12 @@ pub async fn jobs(
         let (state, scope, query) = (source.clone(), scope.clone(), query.clone());
         async move {
             let page = job_list::load(&state.db, &scope, &query, state.actions.now()).await?;
-            let pieces = pieces([("choices", page.as_choices().render())]);
-            let rows = page.rows.into_iter().filter_map(|row| {
-                let id = row.id.clone();
-                Some((id, job_list::JobRowFragment { row }.render().ok()?))
-            });
+            let pieces = rendered([("choices", page.as_choices().render())]);
+            let rows = page.rows.into_iter();
+            let rows = rows.map(|row| (row.id.clone(), job_list::JobRowFragment { row }.render()));
             Ok(Look::Rows {
                 title: page.shell.title,
-                rows: rows.collect(),
+                rows: rendered(rows),
                 summary: page.summary,
                 pieces,
             })
@@ -134,18 +132,16 @@ pub async fn nodes(
         let (state, scope, query) = (source.clone(), scope.clone(), query.clone());
         async move {
             let page = node_list::load(&state.db, &scope, &query, state.actions.now()).await?;
-            let mut pieces = pieces([("choices", page.as_choices().render())]);
+            let mut pieces = rendered([("choices", page.as_choices().render())]);
             // Cells change their places with their states, so a grid is one piece.
             if page.grid.is_some() {
-                pieces.extend(page.as_nodes().render().ok().map(|html| ("nodes", html)));
+                pieces.extend(rendered([("nodes", page.as_nodes().render())]));
             }
-            let rows = page.rows.into_iter().filter_map(|row| {
-                let id = row.id.clone();
-                Some((id, node_list::NodeRowFragment { row }.render().ok()?))
-            });
+            let rows = page.rows.into_iter();
+            let rows = rows.map(|row| (row.id.clone(), node_list::NodeRowFragment { row }.render()));
             Ok(Look::Rows {
                 title: page.shell.title,
-                rows: rows.collect(),
+                rows: rendered(rows),
                 summary: page.summary,
                 pieces,
             })
@@ -162,13 +158,11 @@ pub async fn clusters(State(state): State<WebState>, asker: Asker) -> Result<Res
         let (state, scope) = (source.clone(), scope.clone());
         async move {
             let page = cluster_list::load(&state.db, &scope, state.actions.now()).await?;
-            let rows = page.rows.into_iter().filter_map(|row| {
-                let id = row.id.clone();
-                Some((id, cluster_list::ClusterRowFragment { row }.render().ok()?))
-            });
+            let rows = page.rows.into_iter();
+            let rows = rows.map(|row| (row.id.clone(), cluster_list::ClusterRowFragment { row }.render()));
             Ok(Look::Rows {
                 title: page.shell.title,
-                rows: rows.collect(),
+                rows: rendered(rows),
                 summary: page.summary,
                 pieces: Vec::new(),
             })
@@ -192,7 +186,7 @@ pub async fn node(
         async move {
             let page = node::load::load(&state.db, &scope, id, &query, state.actions.now()).await?;
             let last = page.shell.live.is_none();
-            let pieces = pieces([
+            let pieces = rendered([
                 ("state", page.as_state().render()),
                 ("conditions", page.as_conditions().render()),
                 ("usage", page.as_usage().render()),
@@ -227,7 +221,7 @@ pub async fn cluster(
         let (state, scope) = (source.clone(), scope.clone());
         async move {
             let page = cluster::load(&state.db, &scope, id, state.actions.now()).await?;
-            let pieces = pieces([
+            let pieces = rendered([
                 ("state", page.as_state().render()),
                 ("conditions", page.as_conditions().render()),
                 ("queue", page.as_queue().render()),
@@ -252,8 +246,8 @@ fn every(looks: u32) -> impl FnMut() -> std::future::Ready<Result<String, Error>
     }
 }
 
-fn pieces<const N: usize>(rendered: [(&'static str, askama::Result<String>); N]) -> Vec<(&'static str, String)> {
-    rendered
+fn rendered<I>(parts: impl IntoIterator<Item = (I, askama::Result<String>)>) -> Vec<(I, String)> {
+    parts
         .into_iter()
         .filter_map(|(id, html)| Some((id, html.ok()?)))
         .collect()
