@@ -84,6 +84,8 @@ pub fn mounts(layout: Layout, space: &Space, images: Option<&Path>) -> Result<()
     // /var/lib becomes a handful of our folders; ours may lie below it themselves and must stay visible.
     for ours in [state(), cache()] {
         if let Ok(below) = ours.strip_prefix("/var/lib") {
+            // The first build of a machine comes before its first instance, which would have made it.
+            make_dir(&ours)?;
             text += &format!(
                 "mkdir -p /mnt/{0}\nmount --bind {1} /mnt/{0}\n",
                 below.display(),
