@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use trainyard_core::{
-    model::{JobId, NodeId, ReplicaKey},
+    model::{JobId, NodeId, ReplicaPhase},
     plan::{
         attempt::{AttemptEnd, ReplicaFacts},
-        postmortem::{self, Ended, EndedReplica, LINE_LENGTH, LINES_KEPT, NodeThen},
+        postmortem::{self, Ended, EndedReplica, LINES_KEPT, LINES_OF_VICTIM, LOOKED_AT, NodeThen, Printed},
     },
 };
 
@@ -23,8 +23,8 @@ use crate::db::{
     tasks::{self, Lease},
 };
 use crate::logs::{
-    merge::Begin,
-    page::{self, Filter, Query},
+    merge::{Begin, Merged},
+    page::{self, Filter},
     stream::From,
 };
 
@@ -58,20 +58,19 @@ pub async fn freeze(worker: &Worker, right: Right<'_>, id: JobId, number: i32) -
     };
     let names = node_names(worker, &attempt).await?;
     let nodes = nodes_then(worker, &names).await?;
-    let lines = last_lines(worker, &record, &attempt).await?;
     let facts: Vec<ReplicaFacts> = attempt.replicas.iter().map(record::replica_facts).collect();
-    let borrowed: BTreeMap<&ReplicaKey, Vec<&str>> = lines
-        .iter()
-        .map(|(key, lines)| (key, lines.iter().map(String::as_str).collect()))
-        .collect();
+    let mut printed = Vec::with_capacity(facts.len());
+    for facts in &facts {
+        printed.push(what_it_printed(worker, &record, number, facts).await?);
+    }
     let replicas: Vec<EndedReplica<'_>> = attempt
         .replicas
         .iter()
-        .zip(&facts)
-        .map(|(replica, facts)| EndedReplica {
+        .zip(facts.iter().zip(&printed))
+        .map(|(replica, (facts, printed))| EndedReplica {
             facts,
+            printed,
             node: replica.node.and_then(|node| names.get(&node)).map(String::as_str),
-            last_lines: borrowed.get(&replica.key).map_or(&[], Vec::as_slice),
             message: facts.message.as_deref(),
             memory_limit: record
                 .document
@@ -139,31 +138,31 @@ async fn nodes_then(worker: &Worker, names: &BTreeMap<NodeId, String>) -> Result
     Ok(then)
 }
 
-/// The last lines of every replica, both streams together, oldest first.
-async fn last_lines(
+/// From the end of each stream of a replica. Of those that did not fail only what is kept of a victim.
+async fn what_it_printed(
     worker: &Worker,
     job: &jobs::JobRecord,
-    attempt: &AttemptRecord,
-) -> Result<BTreeMap<ReplicaKey, Vec<String>>, WorkError> {
+    attempt: i32,
+    replica: &ReplicaFacts,
+) -> Result<Printed, WorkError> {
+    let (looked_at, kept) = match replica.phase {
+        ReplicaPhase::Failed | ReplicaPhase::Lost => (LOOKED_AT, LINES_KEPT),
+        _ => (LINES_KEPT, LINES_OF_VICTIM),
+    };
+    let filter = Filter {
+        attempt: Some(attempt),
+        role: Some(replica.key.role.clone()),
+        index: Some(replica.key.index as i32),
+        ..Filter::default()
+    };
     let key = JobKey::of_worker(job.id, job.document.retention);
-    let mut lines = BTreeMap::new();
-    for replica in &attempt.replicas {
-        let filter = Filter {
-            attempt: Some(attempt.number),
-            role: Some(replica.key.role.clone()),
-            index: Some(replica.key.index as i32),
-            ..Filter::default()
-        };
-        let streams = page::streams(&worker.db, key, &filter).await?;
-        let query = Query {
-            begin: Begin::From(From::Tail(LINES_KEPT as u64)),
-            until: None,
-            lines: LINES_KEPT,
-            bytes: LINES_KEPT * LINE_LENGTH,
-        };
-        let tail = page::page(&worker.db, &streams, &query).await?;
-        let tail = tail.lines(&streams, false).into_iter().map(|line| line.text).collect();
-        lines.insert(replica.key.clone(), tail);
+    let streams = page::streams(&worker.db, key, &filter).await?;
+    let mut merged = Merged::new(&worker.db, &streams, Begin::From(From::Tail(looked_at as u64)));
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    while let Some(placed) = merged.next().await? {
+        let of_run = page::to_lines(&streams[placed.stream], &placed.run, false);
+        lines.extend(of_run.into_iter().map(|line| (placed.stream, line.text)));
     }
-    Ok(lines)
+    let lines: Vec<(usize, &str)> = lines.iter().map(|(stream, text)| (*stream, text.as_str())).collect();
+    Ok(Printed::new(&lines, kept))
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::yard::{PATIENCE, Yard, example};
+use crate::yard::{PATIENCE, Yard, example, shell};
 
 /// One rank takes a step every two seconds, and after eight of them an evaluation of five steps' time.
 const EVALUATES: &str = r#"
@@ -12,6 +12,12 @@ import time
 for step in range(1, 12):
     time.sleep(2 if step != 9 else 10)
     print(f"step={step} loss={1 / step:.3f}", flush=True)
+"#;
+
+/// It says what is wrong on one stream and goes on and on with the other.
+const DROWNED: &str = r#"
+printf 'Traceback (most recent call last):\n  File "train.py", line 3\nKeyError: 0x17\n' >&2
+sleep 1; seq -f 'closing shard %.0f' 300; exit 1
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,8 +41,11 @@ async fn failing_killed_and_slow_ranks_are_told_apart() {
     let killed = "os.kill(os.getpid(), signal.SIGKILL)";
     let keeps = yard.submit(&example("checkpoint", &[("PACE: 0.25", "PACE: 0.05"), (fault, killed)]));
 
+    let drowned = yard.submit(&shell("drowned", "100m", DROWNED, json!({})));
+
     let flag = flagged_as_slow(&yard, &evaluates).await;
     one_rank_of_four(&yard, &fails).await;
+    a_traceback_below_other_output(&yard, &drowned).await;
     yard.succeeded(&evaluates).await;
     let words = yard.get(&evaluates, "events").await.to_string();
     assert!(!words.contains("hung"), "{words}");
@@ -70,6 +79,16 @@ async fn one_rank_of_four(yard: &Yard, job: &str) {
         .expect("words")
         .to_owned();
     assert!(page.contains(&summary), "the page does not say '{summary}': {page}");
+}
+
+async fn a_traceback_below_other_output(yard: &Yard, job: &str) {
+    yard.ended(job).await;
+    let told = post_mortem(yard, job, 1).await;
+    let summary = told["summary"].as_str().expect("words");
+    assert!(summary.contains("It printed \"KeyError: 0x17\""), "{told:#}");
+    let lines = told["replicas"][0]["last_lines"].as_array().expect("lines");
+    assert_eq!((lines.len(), &lines[2]), (50, &json!("KeyError: 0x17")), "{told:#}");
+    println!("300 lines after its traceback: {summary}");
 }
 
 async fn resumed_at_20(yard: &Yard, job: &str) {

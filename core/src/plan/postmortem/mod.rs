@@ -8,11 +8,14 @@ use utoipa::ToSchema;
 use super::{
     attempt::{AttemptEnd, Evidence, FirstFailure, Reason, ReplicaFacts, first_failure},
     exits,
-    recognise::{Recognised, recognise},
+    recognise::Recognised,
     retry::Verdict,
 };
+pub use printed::{LINE_LENGTH, LOOKED_AT, Printed};
+
 use crate::model::{ConditionStatus, Outcome, ReplicaPhase, Severity};
 
+mod printed;
 mod sentences;
 #[cfg(test)]
 mod stories;
@@ -35,8 +38,7 @@ pub struct Ended<'a> {
 pub struct EndedReplica<'a> {
     pub facts: &'a ReplicaFacts,
     pub node: Option<&'a str>,
-    /// Its last lines over both streams, oldest first.
-    pub last_lines: &'a [&'a str],
+    pub printed: &'a Printed,
     /// The runtime's words where it could not start or was lost.
     pub message: Option<&'a str>,
     /// What it was limited to, for out-of-memory.
@@ -110,24 +112,17 @@ pub enum Part {
 /// replicas than these, so that a post-mortem of ten thousand ranks stays a document.
 pub const LINES_KEPT: usize = 50;
 pub const LINES_OF_VICTIM: usize = 10;
-pub const LINE_LENGTH: usize = 1_000;
 pub const FAILED_WITH_LINES: usize = 16;
 pub const VICTIMS_WITH_LINES: usize = 16;
 
 /// Makes the document. The lines that are handed in may say more than what was known when the attempt ended, so the
 /// first failure is named again from them.
 pub fn post_mortem(ended: &Ended<'_>) -> PostMortem {
-    let recognised: Vec<Option<Recognised>> = ended
-        .replicas
-        .iter()
-        .map(|replica| recognise(replica.last_lines))
-        .collect();
     let facts: Vec<ReplicaFacts> = ended
         .replicas
         .iter()
-        .zip(&recognised)
-        .map(|(replica, found)| ReplicaFacts {
-            evidence: found.as_ref().map(|found| found.evidence).or(replica.facts.evidence),
+        .map(|replica| ReplicaFacts {
+            evidence: (replica.printed.recognised.as_ref().map(|found| found.evidence)).or(replica.facts.evidence),
             ..replica.facts.clone()
         })
         .collect();
@@ -144,18 +139,12 @@ pub fn post_mortem(ended: &Ended<'_>) -> PostMortem {
     });
     for place in order {
         let part = part(&facts[place], first.as_ref());
-        replicas.push(replica_end(
-            &ended.replicas[place],
-            &facts[place],
-            recognised[place].clone(),
-            part,
-            &mut lines,
-        ));
+        replicas.push(replica_end(&ended.replicas[place], &facts[place], part, &mut lines));
     }
     replicas.sort_by_key(|replica| replica.rank);
     let of_first = first.as_ref().and_then(|first| {
         let place = facts.iter().position(|facts| facts.key == first.key)?;
-        Some((&ended.replicas[place], recognised[place].as_ref()))
+        Some(&ended.replicas[place])
     });
     let steps_lost = ended
         .last_step
@@ -193,15 +182,9 @@ fn part(facts: &ReplicaFacts, first: Option<&FirstFailure>) -> Part {
     }
 }
 
-fn replica_end(
-    replica: &EndedReplica<'_>,
-    facts: &ReplicaFacts,
-    recognised: Option<Recognised>,
-    part: Part,
-    lines: &mut LinesLeft,
-) -> ReplicaEnd {
+fn replica_end(replica: &EndedReplica<'_>, facts: &ReplicaFacts, part: Part, lines: &mut LinesLeft) -> ReplicaEnd {
     let kept = lines.for_part(part);
-    let last = &replica.last_lines[replica.last_lines.len().saturating_sub(kept)..];
+    let last = &replica.printed.last_lines;
     ReplicaEnd {
         role: facts.key.role.clone(),
         index: facts.key.index,
@@ -212,18 +195,10 @@ fn replica_end(
         signal: facts.exit.as_ref().and_then(exits::signal),
         ended_at: facts.ended_at,
         exit: sentences::exit(replica, facts),
-        recognised,
-        last_lines: last.iter().map(|line| storable(line)).collect(),
+        recognised: replica.printed.recognised.clone(),
+        last_lines: last[last.len().saturating_sub(kept)..].to_vec(),
         last_step: facts.step,
     }
-}
-
-/// Cut to its length, and without NUL, which no JSON column of Postgres takes.
-fn storable(line: &str) -> String {
-    line.chars()
-        .take(LINE_LENGTH)
-        .map(|letter| if letter == '\0' { '\u{2400}' } else { letter })
-        .collect()
 }
 
 /// How many more replicas of each part may bring their lines.

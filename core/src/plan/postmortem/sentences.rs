@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-type OfFirst<'a> = Option<(&'a EndedReplica<'a>, Option<&'a Recognised>)>;
+type OfFirst<'a> = Option<&'a EndedReplica<'a>>;
 
 /// What happened, in a few sentences: who was first and how, what it printed, who went with it, what it cost.
 pub(super) fn summary(
@@ -24,7 +24,7 @@ pub(super) fn summary(
     let mut told = vec![match (first, of_first) {
         // A deadline or a person ended it: that is the account, whatever a rank did while it was stopped.
         _ if !by_failure(ended.end.reason) => ended.end.message.clone(),
-        (Some(first), Some((replica, _))) => {
+        (Some(first), Some(replica)) => {
             let exit = exit(replica, replica.facts);
             match replica.facts.phase {
                 ReplicaPhase::Lost => format!("Rank {} ({}) was lost: {exit}.", first.rank, first.key),
@@ -36,7 +36,7 @@ pub(super) fn summary(
         }
         _ => ended.end.message.clone(),
     }];
-    if let Some((_, Some(found))) = of_first.filter(|_| by_failure(ended.end.reason)) {
+    if let Some(found) = recognised(ended, of_first) {
         told.push(format!("It printed \"{}\". {}", found.line.trim(), found.meaning));
     }
     let ranks = |part: Part| -> Vec<u32> {
@@ -68,9 +68,14 @@ pub(super) fn summary(
     told.join(" ")
 }
 
+fn recognised<'a>(ended: &Ended<'_>, of_first: OfFirst<'a>) -> Option<&'a Recognised> {
+    let first = of_first.filter(|_| by_failure(ended.end.reason))?;
+    first.printed.recognised.as_ref()
+}
+
 /// What to do now: by what was printed, else by how it ended.
 pub(super) fn next(ended: &Ended<'_>, of_first: OfFirst<'_>) -> String {
-    if let Some((_, Some(found))) = of_first.filter(|_| by_failure(ended.end.reason)) {
+    if let Some(found) = recognised(ended, of_first) {
         return found.next.clone();
     }
     let next = match ended.end.reason {

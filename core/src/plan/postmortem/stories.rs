@@ -66,11 +66,21 @@ fn end(outcome: Outcome, reason: Reason) -> AttemptEnd {
     }
 }
 
-fn with<'a>(facts: &'a ReplicaFacts, last_lines: &'a [&'a str]) -> EndedReplica<'a> {
+static NOTHING: Printed = Printed {
+    recognised: None,
+    last_lines: Vec::new(),
+};
+
+fn printed(lines: &[&str]) -> Printed {
+    let lines: Vec<(usize, &str)> = lines.iter().map(|&line| (0, line)).collect();
+    Printed::new(&lines, LINES_KEPT)
+}
+
+fn with<'a>(facts: &'a ReplicaFacts, printed: &'a Printed) -> EndedReplica<'a> {
     EndedReplica {
         facts,
         node: Some("node-1"),
-        last_lines,
+        printed,
         message: None,
         memory_limit: None,
     }
@@ -101,11 +111,12 @@ const RESET: &[&str] = &["ConnectionResetError: [Errno 104] Connection reset by 
 fn the_rank_with_a_fault_of_its_own_is_first_and_its_peers_are_victims() {
     // Rank 0 died sooner by the clock, and of a lost peer by its words.
     let facts = [failed(0, 0, 1), stopped(1), failed(2, 400, 1), stopped(3)];
+    let (reset, traceback) = (printed(RESET), printed(TRACEBACK));
     let replicas = [
-        with(&facts[0], RESET),
-        with(&facts[1], &[]),
-        with(&facts[2], TRACEBACK),
-        with(&facts[3], &[]),
+        with(&facts[0], &reset),
+        with(&facts[1], &NOTHING),
+        with(&facts[2], &traceback),
+        with(&facts[3], &NOTHING),
     ];
     let end = end(Outcome::Failed, Reason::ExitCode);
     let verdict = Verdict::Again {
@@ -158,7 +169,7 @@ fn every_kind_of_end_has_words_and_a_next_step() {
         &end(Outcome::Failed, Reason::OutOfMemory),
         &[EndedReplica {
             memory_limit: Some(2 << 30),
-            ..with(&oom, &[])
+            ..with(&oom, &NOTHING)
         }],
     );
     assert_eq!(
@@ -168,7 +179,7 @@ fn every_kind_of_end_has_words_and_a_next_step() {
     assert!(told.next.starts_with("Ask for more memory"));
 
     let segfault = replica(0, ReplicaPhase::Failed, exit(0, None, Some(11)));
-    let told = made(&end(Outcome::Failed, Reason::Signal), &[with(&segfault, &[])]);
+    let told = made(&end(Outcome::Failed, Reason::Signal), &[with(&segfault, &NOTHING)]);
     assert!(
         told.summary
             .contains("SIGSEGV (signal 11), it touched memory that is not its own")
@@ -179,12 +190,12 @@ fn every_kind_of_end_has_words_and_a_next_step() {
         ReplicaPhase::Failed,
         exit(0, None, None).map(|exit| Exit { unknown: true, ..exit }),
     );
-    let told = made(&end(Outcome::Failed, Reason::ExitUnknown), &[with(&unknown, &[])]);
+    let told = made(&end(Outcome::Failed, Reason::ExitUnknown), &[with(&unknown, &NOTHING)]);
     assert!(told.summary.contains("exit unknown"));
 
     let mut lost = replica(0, ReplicaPhase::Lost, None);
     lost.message = Some("the machine started again at 12:00".into());
-    let told = made(&end(Outcome::Lost, Reason::ReplicaLost), &[with(&lost, &[])]);
+    let told = made(&end(Outcome::Lost, Reason::ReplicaLost), &[with(&lost, &NOTHING)]);
     assert_eq!(
         told.summary,
         "Rank 0 (worker-0) was lost: the machine started again at 12:00."
@@ -193,14 +204,14 @@ fn every_kind_of_end_has_words_and_a_next_step() {
     let mut start = replica(0, ReplicaPhase::Failed, None);
     start.started_at = None;
     start.message = Some("python3: not found".into());
-    let told = made(&end(Outcome::Failed, Reason::StartFailed), &[with(&start, &[])]);
+    let told = made(&end(Outcome::Failed, Reason::StartFailed), &[with(&start, &NOTHING)]);
     assert_eq!(told.summary, "Rank 0 (worker-0) could not start: python3: not found.");
     assert_eq!(told.replicas[0].part, Part::FirstFailure);
 
     let silent = [stopped(0), stopped(1)];
     let told = made(
         &end(Outcome::Failed, Reason::SilenceDeadline),
-        &[with(&silent[0], &[]), with(&silent[1], RESET)],
+        &[with(&silent[0], &NOTHING), with(&silent[1], &printed(RESET))],
     );
     assert_eq!(told.summary, "As recorded.");
     assert!(told.first_failure.is_none());
@@ -228,7 +239,7 @@ fn only_what_was_wrong_with_a_node_is_kept() {
         job_name: "train",
         number: 1,
         end: &end(Outcome::Failed, Reason::ExitCode),
-        replicas: &[with(&facts, &[])],
+        replicas: &[with(&facts, &NOTHING)],
         nodes: &nodes,
         verdict: None,
         checkpoint_step: None,
@@ -244,7 +255,10 @@ fn a_frozen_document_survives_the_way_out_and_back_and_holds_nothing_that_can_no
     let long = "x".repeat(5_000);
     let lines = ["nul \0 here", long.as_str(), "Killed\0 ModuleNotFoundError: \0"];
     let facts = failed(0, 0, 1);
-    let told = made(&end(Outcome::Failed, Reason::ExitCode), &[with(&facts, &lines)]);
+    let told = made(
+        &end(Outcome::Failed, Reason::ExitCode),
+        &[with(&facts, &printed(&lines))],
+    );
     let text = serde_json::to_string(&told).unwrap();
     assert!(!text.contains("\\u0000"));
     assert_eq!(told.replicas[0].last_lines[1].len(), LINE_LENGTH);
@@ -264,14 +278,15 @@ fn ten_thousand_ranks_make_a_document_and_not_a_flood() {
             }
         })
         .collect();
-    let replicas: Vec<EndedReplica<'_>> = facts.iter().map(|facts| with(facts, &lines[..])).collect();
-    // Recognition reads every line, so only the first ranks bring many here.
+    let many = printed(&lines);
+    let replicas: Vec<EndedReplica<'_>> = facts.iter().map(|facts| with(facts, &many)).collect();
+    // Only the first ranks bring lines here: nobody reads those of ten thousand.
     let replicas: Vec<EndedReplica<'_>> = replicas
         .into_iter()
         .map(|replica| match replica.facts.rank {
             0..40 | 7_777 => replica,
             _ => EndedReplica {
-                last_lines: &[],
+                printed: &NOTHING,
                 ..replica
             },
         })
