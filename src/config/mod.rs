@@ -60,7 +60,7 @@ pub struct ServerArgs {
     pub postgres_bin: Option<PathBuf>,
     /// Most connections to the database that this process opens
     #[arg(long, env = "TRAINYARD_DATABASE_CONNECTIONS", value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(2..=1000))]
+          value_parser = clap::value_parser!(u32).range(4..=1000))]
     pub database_connections: u32,
     /// Requests of one caller that are answered per second; twice as many at once after a pause
     #[arg(long, env = "TRAINYARD_REQUEST_RATE", value_name = "N", default_value_t = 2000,

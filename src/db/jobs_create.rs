@@ -78,7 +78,8 @@ pub const OWN_LOOK: Duration = Duration::seconds(1);
 /// Answers for each job whether it was written; one that was not had a key that is in use, see [`replay`].
 pub async fn insert(db: &Db, jobs: &[&NewJob], now: DateTime<Utc>) -> Result<Vec<bool>, DbError> {
     let columns = Columns::of(jobs);
-    let written: Vec<Uuid> = sqlx::query_scalar!(
+    let mut creator = db.creator().await?;
+    let written: sqlx::Result<Vec<Uuid>> = sqlx::query_scalar!(
         r#"/* jobs_create::insert */
         with wanted as (
             select * from unnest(
@@ -154,8 +155,9 @@ pub async fn insert(db: &Db, jobs: &[&NewJob], now: DateTime<Utc>) -> Result<Vec
         now - KEY_LIFE,
         now + OWN_LOOK
     )
-    .fetch_all(&db.pool)
-    .await?;
+    .fetch_all(&mut *creator)
+    .await;
+    let written = creator.done(written)?;
 
     Ok(jobs.iter().map(|job| written.contains(&job.id.0)).collect())
 }

@@ -41,11 +41,11 @@ pub mod notify;
 pub mod page_reads;
 pub mod partitions;
 pub mod queue;
-pub mod reader;
 pub mod reports;
 pub mod secret_values;
 pub mod secrets;
 pub mod sessions;
+pub mod single;
 pub mod steps;
 pub mod tasks;
 pub mod teams;
@@ -69,7 +69,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub struct Db {
     pub(crate) pool: PgPool,
-    readers: reader::Readers,
+    /// Half of the pool, so that transactions never wait for what idles there.
+    readers: single::Aside,
+    creators: single::Aside,
     /// Of teams, people and clusters, for lists.
     pub names: names::Names,
 }
@@ -91,7 +93,8 @@ impl Db {
             .connect_lazy_with(options);
         Self {
             pool,
-            readers: reader::Readers::of_pool(connections),
+            readers: single::Aside::of(connections as usize / 2),
+            creators: single::Aside::of(connections as usize / 4),
             names: names::Names::default(),
         }
     }
@@ -125,6 +128,7 @@ impl Db {
     /// Ends every connection once its statement is over.
     pub async fn close(&self) {
         self.readers.close();
+        self.creators.close();
         self.pool.close().await;
     }
 

@@ -1,6 +1,7 @@
-//! Connections for the reads that everybody asks for. sqlx tests each connection with a round trip of its own when it
-//! is given back to the pool; for a read by key that is a fifth of all its work, here and in Postgres. A few
-//! connections whose last read ended well are therefore kept aside and used again as they are.
+//! Connections for single statements that everybody asks for: reads by key, and creates. sqlx tests each connection
+//! with a round trip of its own when it is given back to the pool; for a read by key that is a fifth of all its work,
+//! here and in Postgres. A few connections whose last statement ended well are therefore kept aside and used again as
+//! they are.
 //!
 //! Whatever did not end well (an error, a caller that left in the middle) goes back to the pool, and is tested there.
 
@@ -18,10 +19,11 @@ use super::{Db, DbError};
 /// A connection goes through the pool this often, which ends those that are old or idle for long.
 const LOAN: Duration = Duration::from_secs(30);
 
+/// Connections of one purpose.
 #[derive(Clone)]
-pub(super) struct Readers {
+pub(super) struct Aside {
     kept: Arc<Mutex<Vec<Kept>>>,
-    /// Reads at once, in the order in which they came. Half of the pool, so that writes never wait for what idles here.
+    /// So many at once, in the order in which they came.
     places: Arc<Semaphore>,
 }
 
@@ -30,41 +32,49 @@ struct Kept {
     since: Instant,
 }
 
-/// A connection for one read, outside of transactions.
-pub struct Reader {
+/// A connection for one statement, outside of transactions.
+pub struct Single {
     kept: Kept,
-    readers: Readers,
+    from: Aside,
     _place: OwnedSemaphorePermit,
 }
 
 impl Db {
-    pub async fn reader(&self) -> Result<Reader, DbError> {
-        let readers = self.readers.clone();
-        let place = match tokio::time::timeout(super::PATIENCE, readers.places.clone().acquire_owned()).await {
+    pub async fn reader(&self) -> Result<Single, DbError> {
+        self.single(&self.readers).await
+    }
+
+    /// For creates, which therefore never wait behind a crowd of readers.
+    pub async fn creator(&self) -> Result<Single, DbError> {
+        self.single(&self.creators).await
+    }
+
+    async fn single(&self, aside: &Aside) -> Result<Single, DbError> {
+        let place = match tokio::time::timeout(super::PATIENCE, aside.places.clone().acquire_owned()).await {
             Ok(Ok(place)) => place,
             Ok(Err(_)) => return Err(sqlx::Error::PoolClosed.into()),
             Err(_) => return Err(sqlx::Error::PoolTimedOut.into()),
         };
-        let kept = match readers.take() {
+        let kept = match aside.take() {
             Some(kept) => kept,
             None => Kept {
                 connection: self.pool.acquire().await?,
                 since: Instant::now(),
             },
         };
-        Ok(Reader {
+        Ok(Single {
             kept,
-            readers,
+            from: aside.clone(),
             _place: place,
         })
     }
 }
 
-impl Readers {
-    pub(super) fn of_pool(connections: u32) -> Self {
+impl Aside {
+    pub(super) fn of(connections: usize) -> Self {
         Self {
             kept: Arc::default(),
-            places: Arc::new(Semaphore::new((connections as usize / 2).max(1))),
+            places: Arc::new(Semaphore::new(connections.max(1))),
         }
     }
 
@@ -91,20 +101,20 @@ impl Readers {
     }
 }
 
-impl Reader {
-    /// Takes the connection back with what the read brought. One that ended well may be had again as it is.
+impl Single {
+    /// Takes the connection back with what the statement brought. One that ended well may be had again as it is.
     pub fn done<T>(self, result: sqlx::Result<T>) -> Result<T, DbError> {
         if result.is_err() {
             // What ended this connection (a restart of Postgres) has ended the others.
-            self.readers.kept().clear();
+            self.from.kept().clear();
         } else if self.kept.since.elapsed() < LOAN {
-            self.readers.keep(self.kept);
+            self.from.keep(self.kept);
         }
         Ok(result?)
     }
 }
 
-impl Deref for Reader {
+impl Deref for Single {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -112,7 +122,7 @@ impl Deref for Reader {
     }
 }
 
-impl DerefMut for Reader {
+impl DerefMut for Single {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.kept.connection
     }
