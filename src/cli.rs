@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    client::ClientCommand,
+    client::{ClientCommand, http::ClientError},
     config::{Output, ServerArgs},
 };
 
@@ -53,6 +53,25 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+}
+
+/// Help goes to standard output. What was not understood goes to standard error, with `-o json` as one object like every
+/// other error, and ends the program with 2.
+pub fn exit(error: &clap::Error) -> ! {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let json = words
+        .windows(2)
+        .any(|pair| matches!(pair[0].as_str(), "-o" | "--output") && pair[1] == "json")
+        || words
+            .iter()
+            .any(|word| matches!(word.as_str(), "-ojson" | "-o=json" | "--output=json"));
+    if !(json && error.use_stderr()) {
+        error.exit();
+    }
+    let told = error.render().to_string();
+    let title = told.trim().trim_start_matches("error: ");
+    eprint!("{}", ClientError::Usage(title.to_owned()).in_json());
+    std::process::exit(2)
 }
 
 #[derive(Debug, Args)]
