@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     client::{ClientCommand, http::ClientError},
-    config::{Output, ServerArgs},
+    config::{self, Output, ServerArgs},
 };
 
 /// Trainyard: an open control plane for training clusters and jobs.
@@ -58,14 +58,7 @@ pub enum Command {
 /// Help goes to standard output. What was not understood goes to standard error, with `-o json` as one object like every
 /// other error, and ends the program with 2.
 pub fn exit(error: &clap::Error) -> ! {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let json = words
-        .windows(2)
-        .any(|pair| matches!(pair[0].as_str(), "-o" | "--output") && pair[1] == "json")
-        || words
-            .iter()
-            .any(|word| matches!(word.as_str(), "-ojson" | "-o=json" | "--output=json"));
-    if !(json && error.use_stderr()) {
+    if !(config::asks_for_json() && error.use_stderr()) {
         error.exit();
     }
     let told = error.render().to_string();

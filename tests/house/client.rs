@@ -114,7 +114,7 @@ async fn errors_are_json_for_scripts_and_a_state_is_said_as_the_pages_say_it() {
         tokens
             .lines()
             .nth(1)
-            .is_some_and(|row| row[owner..].starts_with("admin")),
+            .is_some_and(|row| row[owner..].starts_with("Admin")),
         "{tokens}"
     );
 

@@ -243,7 +243,7 @@ fn limits_that_make_no_sense_are_refused() {
             "wrong_form metrics.pattern 9:21",
         ),
         ("priority: 1.5", "wrong_type priority 9:11"),
-        ("priority: 99999999999999999999", "wrong_type priority 9:11"),
+        ("priority: 99999999999999999999", "out_of_range priority 9:11"),
     ] {
         assert_eq!(check(&small_with(lines)), [fault], "{lines}");
     }
