@@ -255,7 +255,8 @@ async fn until_stopped(
     Ok(())
 }
 
-/// Cancelled by the first Ctrl-C, SIGTERM or SIGHUP (a terminal that was closed); a second one ends the process by the system's default.
+/// Cancelled by the first Ctrl-C, SIGTERM or SIGHUP (a terminal that was closed); a second one ends the process by the
+/// system's default.
 fn stop_on_signal() -> Result<CancellationToken, AppError> {
     use tokio::signal::unix::{SignalKind, signal};
     let fault = |source| AppError::Io {

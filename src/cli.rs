@@ -5,8 +5,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    client::ClientCommand,
-    config::{Output, ServerArgs},
+    client::{ClientCommand, http::ClientError},
+    config::{self, Output, ServerArgs},
 };
 
 /// Trainyard: an open control plane for training clusters and jobs.
@@ -53,6 +53,18 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+}
+
+/// Help goes to standard output. What was not understood goes to standard error, with `-o json` as one object like every
+/// other error, and ends the program with 2.
+pub fn exit(error: &clap::Error) -> ! {
+    if !(config::asks_for_json() && error.use_stderr()) {
+        error.exit();
+    }
+    let told = error.render().to_string();
+    let title = told.trim().trim_start_matches("error: ");
+    eprint!("{}", ClientError::Usage(title.to_owned()).in_json());
+    std::process::exit(2)
 }
 
 #[derive(Debug, Args)]

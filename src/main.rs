@@ -12,7 +12,7 @@ use trainyard::{
     actions::rotate::{self, RotateError},
     app::{self, AppError},
     backup::{self, BackupError},
-    cli::{BackupArgs, Cli, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
+    cli::{self, BackupArgs, Cli, Command, KeysArgs, KeysCommand, RestoreArgs, TokenArgs, UpArgs},
     client::{self, ClientCommand},
     config::{self, Config, ConfigError, Database, Environment, Output, ServerArgs},
     db::Db,
@@ -24,7 +24,8 @@ use trainyard::{
 };
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let cli = Cli::try_parse().unwrap_or_else(|error| cli::exit(&error));
+    match run(cli.command) {
         Ok(code) => code,
         // The reader of our output went away, as `head` does: no failure of ours.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use chrono::{DateTime, Duration, Utc};
 use secrecy::ExposeSecret;
 use serde_json::json;
 use trainyard_core::{
-    model::{AuditId, TokenId, UserId},
+    model::{AuditId, TeamRole, TokenId, UserId},
     plan::words,
 };
 use uuid::Uuid;
@@ -132,9 +132,15 @@ async fn invited(db: &Db, name: &str, now: DateTime<Utc>) -> Result<UserId, WayI
 
 async fn list(db: &Db, now: DateTime<Utc>) -> Result<String, WayInError> {
     let mut text = format!(
-        "{:<32} {:<28} {:<8} {:<14} {}\n",
-        "ID", "NAME", "ROLE", "LAST USED", "STATE"
+        "{:<32} {:<28} {:<20} {:<8} {:<14} {}\n",
+        "ID", "NAME", "OWNER", "ROLE", "LAST USED", "STATE"
     );
+    let people = users::list(db, None, i64::MAX).await?;
+    let mut memberships = Vec::new();
+    for team in teams::list(db, &Scope::Everything, None, i64::MAX).await? {
+        let members = teams::members(db, &Scope::Everything, team.id).await?;
+        memberships.extend(members.into_iter().map(|member| (team.id, member)));
+    }
     for token in tokens::list(db, None, None, LISTED).await? {
         let used = token
             .last_used_at
@@ -145,14 +151,44 @@ async fn list(db: &Db, now: DateTime<Utc>) -> Result<String, WayInError> {
             (None, Some(until)) => format!("until {}", words::exact(until)),
             (None, None) => "does not expire".to_owned(),
         };
+        let owner = people.iter().find(|user| user.id == token.user);
+        let in_teams = memberships
+            .iter()
+            .filter(|(team, member)| member.user == token.user && token.team.is_none_or(|only| only == *team));
+        let highest = in_teams.map(|(_, member)| member.role).max();
         text += &format!(
-            "{:<32} {:<28} {:<8} {used:<14} {state}\n",
+            "{:<32} {:<28} {:<20} {:<8} {used:<14} {state}\n",
             token.id.to_string(),
             token.name,
-            token.role
+            owner.map_or("", |user| user.name.as_str()),
+            effective(
+                &token.role,
+                owner.is_some_and(|user| user.admin),
+                token.team.is_some(),
+                highest
+            ),
         );
     }
     Ok(text)
+}
+
+/// What a token is good for, as `db::access` reckons it: at most its own role, and at most what its owner may do in the
+/// teams that it reaches, `highest` of them.
+fn effective(role: &str, admin: bool, one_team: bool, highest: Option<TeamRole>) -> String {
+    if role == "admin" && admin {
+        return role.to_owned();
+    }
+    let highest = if admin && one_team {
+        Some(TeamRole::Owner)
+    } else {
+        highest
+    };
+    match (highest, role.parse::<TeamRole>()) {
+        (None, _) => "none".to_owned(),
+        (Some(highest), Ok(most)) => highest.min(most).to_string(),
+        // No ceiling of its own.
+        (Some(highest), Err(_)) => highest.to_string(),
+    }
 }
 
 /// The program's own deeds have no actor.
@@ -171,4 +207,20 @@ async fn write(db: &Db, action: &str, kind: &str, subject: Uuid, now: DateTime<U
     };
     audit::write(&mut tx, entry, now).await?;
     Ok(tx.commit().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_no_more_than_its_owner_is() {
+        use TeamRole::{Member, Owner, Viewer};
+        assert_eq!(effective("admin", true, false, None), "admin");
+        assert_eq!(effective("admin", false, false, Some(Viewer)), "viewer");
+        assert_eq!(effective("owner", false, true, Some(Member)), "member");
+        assert_eq!(effective("viewer", false, false, Some(Owner)), "viewer");
+        assert_eq!(effective("member", false, true, None), "none");
+        assert_eq!(effective("member", true, true, None), "member");
+    }
 }

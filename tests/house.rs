@@ -8,6 +8,8 @@ mod support;
 mod backup;
 #[path = "house/cli.rs"]
 mod cli;
+#[path = "house/client.rs"]
+mod client;
 #[path = "house/dropped.rs"]
 mod dropped;
 #[path = "house/ground.rs"]

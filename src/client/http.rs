@@ -5,9 +5,9 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::table::printable;
+use super::table::{json_for_terminal, printable};
 use crate::{
     config::{ConfigError, Connection},
     tls,
@@ -56,6 +56,9 @@ pub struct Problem {
     pub hint: Option<String>,
     pub errors: Vec<ProblemFault>,
     pub request_id: Option<String>,
+    /// As it came, for programs.
+    #[serde(skip)]
+    pub whole: Value,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -88,27 +91,69 @@ impl ClientError {
 
     /// For standard error: what happened, every fault with its place, and the way out.
     pub fn in_words(&self) -> String {
-        let mut words = format!("trainyard: {self}\n");
-        match self {
-            ClientError::Refused(problem) => words.push_str(&problem.in_words()),
-            ClientError::Unreachable { .. } => {
-                words.push_str(
-                    "  Is it running? `trainyard up` starts one here; --server or TRAINYARD_SERVER names another.\n",
-                );
-            }
-            ClientError::NotSignedIn { server, token } => {
-                if *token {
-                    words.push_str("  It is mistyped, expired or revoked.\n");
-                }
-                words.push_str(&format!(
-                    "  Make a token at {server}/settings, or on the server's machine with `trainyard token create NAME`.\n  \
-                     Then give it in TRAINYARD_TOKEN, or with --token.\n"
-                ));
-            }
-            ClientError::Ambiguous { .. } => words.push_str("  Name it by its id.\n"),
-            _ => {}
+        let mut words = format!("trainyard: {}\n", printable(&self.to_string()));
+        if let ClientError::Refused(problem) = self {
+            words.push_str(&problem.in_words());
+        }
+        for line in self.hint().iter().flat_map(|hint| hint.lines()) {
+            words.push_str(&format!("  {line}\n"));
         }
         words
+    }
+
+    /// For a program, as one line on standard error: the server's problem document whole, or what went wrong here in
+    /// its form: `code`, `title`, and `hint` where there is one.
+    pub fn in_json(&self) -> String {
+        let problem = match self {
+            ClientError::Refused(problem) => problem.whole.clone(),
+            here => {
+                let mut problem = json!({ "code": here.code(), "title": here.to_string() });
+                if let Some(hint) = here.hint() {
+                    problem["hint"] = hint.into();
+                }
+                problem
+            }
+        };
+        json_for_terminal(&problem.to_string()) + "\n"
+    }
+
+    /// Stable: programs may tell errors apart by it.
+    fn code(&self) -> &str {
+        match self {
+            ClientError::Config(_) => "settings",
+            ClientError::Usage(_) => "usage",
+            ClientError::File { .. } => "file",
+            ClientError::Unreachable { .. } => "unreachable",
+            ClientError::Refused(problem) => &problem.code,
+            ClientError::Strange { .. } => "strange_answer",
+            ClientError::NotSignedIn { .. } => "unauthenticated",
+            ClientError::NoSuchJob(_) | ClientError::NoSuchNode(_) => "not_found",
+            ClientError::Ambiguous { .. } => "ambiguous",
+            ClientError::Tls(_) => "tls",
+            ClientError::Output(_) => "output",
+        }
+    }
+
+    /// The way out of what no server has refused.
+    fn hint(&self) -> Option<String> {
+        match self {
+            ClientError::Unreachable { .. } => Some(
+                "Is it running? `trainyard up` starts one here; --server or TRAINYARD_SERVER names another.".to_owned(),
+            ),
+            ClientError::NotSignedIn { server, token } => {
+                let token = if *token {
+                    "It is mistyped, expired or revoked.\n"
+                } else {
+                    ""
+                };
+                Some(format!(
+                    "{token}Make a token at {server}/settings, or on the server's machine with `trainyard token create NAME`.\n\
+                     Then give it in TRAINYARD_TOKEN, or with --token."
+                ))
+            }
+            ClientError::Ambiguous { .. } => Some("Name it by its id.".to_owned()),
+            _ => None,
+        }
     }
 }
 
@@ -193,9 +238,11 @@ impl Server {
             });
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
-        match serde_json::from_slice::<Problem>(&body) {
+        let whole: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match Problem::deserialize(&whole) {
             Ok(mut problem) if !problem.title.is_empty() => {
                 problem.status = status.as_u16();
+                problem.whole = whole;
                 Err(ClientError::Refused(Box::new(problem)))
             }
             _ => Err(self.strange(format!("it said {}", said(status)))),
@@ -283,7 +330,7 @@ mod tests {
             error.in_words(),
             "trainyard: 2 faults in the document\n  \
              line 7, column 15: roles[0].replicas: 'many' is not a whole number; write 4\n  \
-             evil  [2J words\n"
+             evil \\u{1b}[2J words\n"
         );
         assert_eq!(error.exit_code(), 1);
     }

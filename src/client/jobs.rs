@@ -61,6 +61,9 @@ pub struct JobView {
     pub owner: Named,
     pub phase: Phase,
     pub message: String,
+    /// The server's words for all of it, where they were asked for.
+    #[serde(default)]
+    pub sentence: Option<String>,
     pub stale_since: Option<DateTime<Utc>>,
     pub priority: i32,
     pub cluster: Option<Named>,
@@ -113,7 +116,9 @@ pub async fn list(server: &Server, args: &JobsArgs, output: Output) -> Result<Do
             .iter()
             .map(|(name, value)| ("label", format!("{name}={value}"))),
     );
-    let jobs = pages(server, "/jobs", &filter, args.limit as usize).await?;
+    let mut asked = filter.clone();
+    asked.push(("sentence", "true".to_owned()));
+    let jobs = pages(server, "/jobs", &asked, args.limit as usize).await?;
     let now = Utc::now();
     let mut table = Table::new(&[
         ("STATE", Align::Left),
@@ -128,7 +133,7 @@ pub async fn list(server: &Server, args: &JobsArgs, output: Output) -> Result<Do
     for job in &jobs {
         let job: JobView = server.read(job)?;
         table.row([
-            job.state(),
+            job.sentence(),
             job.name.clone(),
             job.team.name.clone(),
             job.cluster
@@ -197,7 +202,9 @@ fn choose(name: &str, jobs: Vec<JobView>) -> Result<JobId, ClientError> {
 pub async fn show(server: &Server, args: &JobArgs, output: Output) -> Result<Done, ClientError> {
     let id = find(server, &args.job).await?;
     let job = server.get(&format!("/jobs/{id}"), &[]).await?;
-    let view: JobView = server.read(&job)?;
+    let mut view: JobView = server.read(&job)?;
+    let why = server.get(&format!("/jobs/{id}/why"), &[]).await?;
+    view.sentence = why["sentence"].as_str().map(str::to_owned);
     let replicas = match view.attempt {
         0 => Vec::new(),
         number => {
@@ -213,15 +220,15 @@ pub async fn show(server: &Server, args: &JobArgs, output: Output) -> Result<Don
     let events = pages(server, &format!("/jobs/{id}/events"), &[], 10).await?;
     let now = Utc::now();
     answer(output, &job, || {
-        let mut text = format!("{} ({})\n{}\n", view.name, view.id, view.sentence());
+        let mut text = format!("{} ({})\n{}\n", printable(&view.name), view.id, view.sentence());
         let place = view
             .cluster
             .as_ref()
             .map_or("no cluster yet", |cluster| cluster.name.as_str());
         text += &format!(
             "Team {}, owner {}, {place}, priority {}, submitted {} ({})\n",
-            view.team.name,
-            view.owner.name,
+            printable(&view.team.name),
+            printable(&view.owner.name),
             view.priority,
             words::relative(view.created_at, now),
             words::exact(view.created_at),
@@ -360,6 +367,9 @@ impl JobView {
 
     /// The state with its reason.
     pub fn sentence(&self) -> String {
+        if let Some(sentence) = &self.sentence {
+            return printable(sentence);
+        }
         match self.message.is_empty() {
             true => self.state(),
             false => printable(&format!("{}: {}", self.state(), self.message)),
@@ -387,6 +397,7 @@ mod tests {
             owner: named("Maya"),
             phase,
             message: "rank 3 ended\u{1b}[2J with exit code 1".into(),
+            sentence: None,
             stale_since: None,
             priority: 0,
             cluster: None,
@@ -418,7 +429,7 @@ mod tests {
         assert_eq!(job(1, Phase::Running).state(), "Running, step 1,240 of 5,000");
         assert_eq!(
             job(1, Phase::Failed).sentence(),
-            "Failed: rank 3 ended [2J with exit code 1"
+            "Failed: rank 3 ended\\u{1b}[2J with exit code 1"
         );
     }
 }

@@ -13,7 +13,7 @@ use super::{
     http::{ClientError, Server},
     jobs::{self, JobView},
     say, submit,
-    table::line_for_terminal,
+    table::{json_for_terminal, line_for_terminal, printable},
 };
 use crate::config::{ClientArgs, Output};
 
@@ -70,7 +70,7 @@ pub async fn print(server: &Server, args: &LogsArgs, output: Output) -> Result<D
         colours: std::io::stdout().is_terminal(),
     };
     if let Some(text) = &args.grep {
-        return grep(server, id, args, text, how).await;
+        return grep(server, id, &query, text, how).await;
     }
     query.extend(args.tail.map(|lines| ("tail", lines.to_string())));
     if let Some(since) = &args.since {
@@ -110,24 +110,16 @@ async fn stored(server: &Server, id: JobId, mut query: Vec<(&str, String)>, how:
     }
 }
 
-async fn grep(server: &Server, id: JobId, args: &LogsArgs, text: &str, how: Show) -> Result<Done, ClientError> {
-    let mut chosen: Vec<(&str, String)> = args
-        .attempt
-        .iter()
-        .map(|attempt| ("attempt", attempt.to_string()))
-        .collect();
-    if let Some(key) = &args.replica {
-        // A search is over ranks, which is what a person sees in the table of replicas, too.
-        let replicas = jobs::pages(server, &format!("/jobs/{id}/replicas"), &chosen, 10_000).await?;
-        let named = |row: &&Value| row["role"] == key.role.as_str() && row["index"] == key.index;
-        match replicas.iter().find(named).and_then(|row| row["rank"].as_i64()) {
-            Some(rank) => chosen.push(("rank", rank.to_string())),
-            None => return Err(ClientError::Usage(format!("the job has no replica {key}"))),
-        }
-    }
+async fn grep(
+    server: &Server,
+    id: JobId,
+    chosen: &[(&str, String)],
+    text: &str,
+    how: Show,
+) -> Result<Done, ClientError> {
     let mut cursor: Option<String> = None;
     loop {
-        let mut query = chosen.clone();
+        let mut query = chosen.to_vec();
         query.push(("pattern", text.to_owned()));
         query.extend(cursor.iter().map(|cursor| ("cursor", cursor.clone())));
         let found = server.get(&format!("/jobs/{id}/logs/search"), &query).await?;
@@ -233,7 +225,7 @@ fn show(lines: &[Value], how: Show) -> Result<(), ClientError> {
     let mut text = String::new();
     for line in lines {
         if how.output == Output::Json {
-            text.push_str(&line.to_string());
+            text.push_str(&json_for_terminal(&line.to_string()));
             text.push('\n');
             continue;
         }
@@ -242,9 +234,9 @@ fn show(lines: &[Value], how: Show) -> Result<(), ClientError> {
             text.push_str(part("at"));
             text.push(' ');
         }
-        text.push_str(&format!("{}-{} | ", part("role"), line["index"]));
+        text.push_str(&format!("{}-{} | ", printable(part("role")), line["index"]));
         if line["kind"] == "gap" {
-            text.push_str(&format!("*** {} ***", part("text")));
+            text.push_str(&format!("*** {} ***", printable(part("text"))));
         } else {
             text.push_str(&line_for_terminal(part("text"), how.colours));
             if let Some(missing) = line["missing"].as_u64() {

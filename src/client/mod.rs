@@ -1,7 +1,8 @@
 //! The command line's REST side: what a person asks of a server, here or elsewhere. Everything goes through the public
 //! API, so whatever these commands can do, a script can do.
 //!
-//! Answers are tables for people or JSON (`-o json`) on standard output; what went wrong goes to standard error.
+//! Answers are tables for people or JSON (`-o json`) on standard output; what went wrong goes to standard error, with
+//! `-o json` as one object in the form of the API's problems.
 //! Exit codes: 0 done; 1 refused, or a followed job did not succeed; 2 the command line was not understood; 3 no server
 //! could be reached; 4 not found, or not for this caller.
 //!
@@ -83,13 +84,20 @@ impl ClientCommand {
 
 /// Runs one command and tells how it went by its exit code.
 pub async fn run(command: ClientCommand, environment: &Environment) -> ExitCode {
+    let output = command.client().output;
     match attempt(command, environment).await {
         Ok(Done::Well) => ExitCode::SUCCESS,
         Ok(Done::Badly) => ExitCode::from(1),
         // The reader of our output went away, as `head` does: no failure of ours.
         Err(ClientError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", error.in_words());
+            eprint!(
+                "{}",
+                match output {
+                    Output::Table => error.in_words(),
+                    Output::Json => error.in_json(),
+                }
+            );
             ExitCode::from(error.exit_code())
         }
     }
@@ -151,7 +159,10 @@ pub(crate) fn answer(
 ) -> Result<(), ClientError> {
     match output {
         // A value that came from JSON can be written as JSON.
-        Output::Json => say(&(serde_json::to_string_pretty(value).unwrap_or_default() + "\n")),
+        Output::Json => {
+            let json = serde_json::to_string_pretty(value).unwrap_or_default();
+            say(&(table::json_for_terminal(&json) + "\n"))
+        }
         Output::Table => say(&words()),
     }
 }

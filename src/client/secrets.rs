@@ -13,7 +13,7 @@ use super::{
     Done, answer,
     http::{ClientError, Server},
     jobs::pages,
-    table::{Align, Table},
+    table::{Align, Table, printable},
 };
 use crate::config::{ClientArgs, Output};
 
@@ -59,7 +59,11 @@ pub async fn run(server: &Server, args: SecretArgs, output: Output) -> Result<Do
             let request = server.request(Method::PUT, &path(&name)?).query(&of(team)).json(&body);
             let stored = server.json(request).await?;
             answer(output, &stored, || {
-                format!("Stored {name}, version {}.\n", stored["version"])
+                let mut text = format!("Stored {name}, version {}.\n", stored["version"]);
+                for warning in stored["warnings"].as_array().into_iter().flatten() {
+                    text += &format!("Warning: {}.\n", printable(warning.as_str().unwrap_or_default()));
+                }
+                text
             })?;
         }
         SecretCommand::List { team } => {

@@ -11,6 +11,7 @@ use super::{
     http::{ClientError, Server},
     jobs::JobView,
     logs, say,
+    table::json_for_terminal,
 };
 use crate::{
     config::{ClientArgs, Output},
@@ -191,7 +192,7 @@ fn fill(text: &str, values: &[(String, String)]) -> Result<String, ClientError> 
 pub fn ended(job: &JobView, output: Output, value: &Value) -> Result<Done, ClientError> {
     // After lines of JSON, one more.
     match output {
-        Output::Json => say(&format!("{value}\n"))?,
+        Output::Json => say(&(json_for_terminal(&value.to_string()) + "\n"))?,
         Output::Table => say(&format!("{}\n", job.sentence()))?,
     }
     Ok(if job.phase == trainyard_core::model::Phase::Succeeded {

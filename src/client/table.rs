@@ -1,5 +1,5 @@
-//! Tables for people: columns as wide as they need to be, numbers to the right, no ruler lines. Text from a server is
-//! shown without its control characters, so that nothing printed by a job can move a terminal's cursor.
+//! Tables for people: columns as wide as they need to be, numbers to the right, no ruler lines. Control characters and
+//! those that turn the order of text are shown escaped, so that nothing printed by a job can drive or deceive a terminal.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
@@ -70,18 +70,45 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// One line without control characters.
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .map(|character| if character.is_control() { ' ' } else { character })
-        .collect()
+/// Moves a terminal's cursor, changes its state, or turns the order of what stands beside it.
+fn drives(character: char) -> bool {
+    let turns =
+        matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    character.is_control() || turns
 }
 
-/// A line of output for a terminal: its colours stay, every other way to move the terminal goes.
+/// One line, in which what could drive a terminal is seen instead: `\u{202e}`. Blanks of all kinds are a blank.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\t' | '\n' | '\r' => shown.push(' '),
+            other if drives(other) => shown.extend(other.escape_unicode()),
+            other => shown.push(other),
+        }
+    }
+    shown
+}
+
+/// JSON that says the same and drives no terminal: what could stands only in its strings, where it can be escaped.
+pub fn json_for_terminal(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            // Between the values, for whoever reads it.
+            '\n' => shown.push('\n'),
+            other if drives(other) => shown.push_str(&format!("\\u{:04x}", u32::from(other))),
+            other => shown.push(other),
+        }
+    }
+    shown
+}
+
+/// A line of output for a terminal: its colours stay, whatever else could drive the terminal is seen instead.
 pub fn line_for_terminal(text: &str, colours: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(|character: char| character.is_control() && character != '\t') {
+    while let Some(at) = rest.find(|character: char| drives(character) && character != '\t') {
         shown.push_str(&rest[..at]);
         let tail = &rest[at..];
         let look = tail.strip_prefix("\u{1b}[").and_then(|codes| {
@@ -96,8 +123,9 @@ pub fn line_for_terminal(text: &str, colours: bool) -> String {
                 rest = &tail[length..];
             }
             None => {
-                // Every control character is one or two bytes long.
-                rest = &tail[tail.chars().next().map_or(1, char::len_utf8)..];
+                let mut characters = tail.chars();
+                shown.extend(characters.next().into_iter().flat_map(char::escape_unicode));
+                rest = characters.as_str();
             }
         }
     }
@@ -119,7 +147,7 @@ mod tests {
         table.row(["été".into(), "128".into(), "x\n\u{1b}[2Jy".into()]);
         assert_eq!(
             table.to_string(),
-            "NAME  GPUS  STATE\na        8  Running\nété    128  x  [2Jy\n"
+            "NAME  GPUS  STATE\na        8  Running\nété    128  x \\u{1b}[2Jy\n"
         );
     }
 
@@ -130,10 +158,29 @@ mod tests {
             "a\u{1b}[31mb\u{1b}[0m\u{1b}[0m"
         );
         assert_eq!(line_for_terminal("a\u{1b}[31mb", false), "ab");
-        assert_eq!(line_for_terminal("a\u{1b}[2J\u{7}\u{0}b\tc", true), "a[2Jb\tc\u{1b}[0m");
+        assert_eq!(
+            line_for_terminal("a\u{1b}[2J\u{7}\u{0}b\tc", true),
+            "a\\u{1b}[2J\\u{7}\\u{0}b\tc\u{1b}[0m"
+        );
         assert_eq!(
             line_for_terminal("\u{1b}]0;title\u{7}x\u{1b}[3", true),
-            "]0;titlex[3\u{1b}[0m"
+            "\\u{1b}]0;title\\u{7}x\\u{1b}[3\u{1b}[0m"
         );
+    }
+
+    #[test]
+    fn what_turns_or_drives_a_terminal_is_seen_and_never_obeyed() {
+        let evil = "a\u{202e}b\u{9b}2J\u{2066}c\u{7f}";
+        assert_eq!(printable(evil), "a\\u{202e}b\\u{9b}2J\\u{2066}c\\u{7f}");
+        assert_eq!(line_for_terminal(evil, true), printable(evil));
+        let json = serde_json::to_string_pretty(&serde_json::json!({ "text": evil, "é": ["ü"] })).unwrap();
+        let shown = json_for_terminal(&json);
+        assert!(
+            !shown.chars().any(|character| drives(character) && character != '\n'),
+            "{shown}"
+        );
+        let back: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(back["text"], evil, "it says the same");
+        assert_eq!(back["é"][0], "ü");
     }
 }

@@ -30,6 +30,16 @@ pub enum Output {
     Json,
 }
 
+/// Whether the command line asks for JSON, for when it was not understood as a whole.
+pub fn asks_for_json() -> bool {
+    let words = std::env::args_os().skip(1);
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    words
+        .windows(2)
+        .any(|pair| matches!(pair[0].as_str(), "-o" | "--output") && pair[1] == "json")
+        || (words.iter()).any(|word| matches!(word.as_str(), "-ojson" | "-o=json" | "--output=json"))
+}
+
 fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
     // A token out of a file comes with the line's end.
     Ok(SecretString::from(text.trim()))

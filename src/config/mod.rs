@@ -25,7 +25,7 @@ use crate::postgres::{self, binaries};
 
 mod client;
 
-pub use client::{ClientArgs, Connection, Output, has_token_of, write_client_file};
+pub use client::{ClientArgs, Connection, Output, asks_for_json, has_token_of, write_client_file};
 
 /// Where `up` and `serve` listen unless told otherwise.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:7420";

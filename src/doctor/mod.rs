@@ -172,7 +172,7 @@ fn postgres_programs(config: &Config, settings: &postgres::Settings) -> Check {
     let found = binaries::find(&settings.search);
     let major = std::fs::read_to_string(settings.data().join("PG_VERSION"));
     let major = major.ok().and_then(|text| text.trim().parse().ok());
-    match binaries::choose(&found, major, &settings.data()) {
+    match binaries::choose(&settings.search, &found, major, &settings.data()) {
         Ok(chosen) => match binaries::tool(&settings.search, "pg_dump", chosen.major) {
             Some(_) => good(WHAT, format!("{} in {}", chosen.version, chosen.bin.display())),
             None => note(

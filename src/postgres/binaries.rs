@@ -100,10 +100,31 @@ pub fn tool(search: &Search, name: &str, major: u32) -> Option<PathBuf> {
     })
 }
 
-/// The one to use: of the data's own major version where there is data, else the newest.
-pub fn choose(found: &[Binaries], data_major: Option<u32>, data: &Path) -> Result<Binaries, PostgresError> {
+/// What is wrong where nothing was found.
+fn nothing(search: &Search) -> PostgresError {
+    let Some(folder) = search.only.clone() else {
+        return PostgresError::NoBinaries;
+    };
+    let missing = ["postgres", "initdb"]
+        .into_iter()
+        .find(|name| !folder.join(name).is_file());
+    let why = match missing {
+        _ if !folder.is_dir() => "there is no such folder".to_owned(),
+        Some(name) => format!("there is no program {name} in it"),
+        None => "its postgres does not say which version it is".to_owned(),
+    };
+    PostgresError::WrongFolder { folder, why }
+}
+
+/// The one to use of those that a search found: of the data's own major version where there is data, else the newest.
+pub fn choose(
+    search: &Search,
+    found: &[Binaries],
+    data_major: Option<u32>,
+    data: &Path,
+) -> Result<Binaries, PostgresError> {
     if found.is_empty() {
-        return Err(PostgresError::NoBinaries);
+        return Err(nothing(search));
     }
     match data_major {
         Some(major) => found
@@ -197,6 +218,32 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_was_named_is_told_with_what_it_lacks() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let says = |folder: PathBuf| {
+            let search = Search {
+                only: Some(folder),
+                path: OsString::new(),
+                patterns: Vec::new(),
+            };
+            choose(&search, &find(&search), None, root).unwrap_err().to_string()
+        };
+        let words = says(root.join("nowhere"));
+        assert!(words.contains("/nowhere, and there is no such folder"), "{words}");
+        let words = says(root.to_path_buf());
+        assert!(words.contains("there is no program postgres in it"), "{words}");
+        fake(&root.join("half"), "15.18");
+        std::fs::remove_file(root.join("half/initdb")).unwrap();
+        let words = says(root.join("half"));
+        assert!(words.contains("/half, and there is no program initdb in it"), "{words}");
+        assert!(
+            words.contains("TRAINYARD_POSTGRES_BIN") && words.contains("leave it out"),
+            "{words}"
+        );
+    }
+
+    #[test]
     fn links_lead_home_and_the_newest_comes_first() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
@@ -214,11 +261,11 @@ mod tests {
         let versions: Vec<&str> = found.iter().map(|one| one.version.as_str()).collect();
         assert_eq!(versions, ["15.18", "15.9", "9.6.24"]);
         assert_eq!(found[1].bin, root.join("lib/9/bin"));
-        assert_eq!(choose(&found, None, &root).unwrap().version, "15.18");
-        assert_eq!(choose(&found, Some(9), &root).unwrap().version, "9.6.24");
-        let other = choose(&found, Some(14), &root).unwrap_err().to_string();
+        assert_eq!(choose(&search, &found, None, &root).unwrap().version, "15.18");
+        assert_eq!(choose(&search, &found, Some(9), &root).unwrap().version, "9.6.24");
+        let other = choose(&search, &found, Some(14), &root).unwrap_err().to_string();
         assert!(other.contains("Postgres 14") && other.contains("15.18 in "), "{other}");
-        let old = choose(&found[2..], None, &root).unwrap_err().to_string();
+        let old = choose(&search, &found[2..], None, &root).unwrap_err().to_string();
         assert!(old.contains("9.6.24"), "{old}");
     }
 

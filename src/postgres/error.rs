@@ -17,6 +17,12 @@ pub enum PostgresError {
     )]
     NoBinaries,
     #[error(
+        "--postgres-bin (TRAINYARD_POSTGRES_BIN) is {}, and {why}. Name the folder that has postgres and initdb in it, \
+         such as /usr/lib/postgresql/15/bin, or leave it out and this machine is searched",
+        folder.display()
+    )]
+    WrongFolder { folder: PathBuf, why: String },
+    #[error(
         "PostgreSQL {} or newer is needed; here is {installed}. Install a newer one, \
          or name a database of your own in DATABASE_URL",
         super::MINIMUM_MAJOR

@@ -115,7 +115,7 @@ impl Private {
         let (place, lock) = Place::prepare(&settings.folder)?;
         let major = place.data_major()?;
         let found = binaries::find(&settings.search);
-        let binaries = binaries::choose(&found, major, &place.data)?;
+        let binaries = binaries::choose(&settings.search, &found, major, &place.data)?;
         place.check_reach(&binaries).await?;
         if major.is_none() {
             tracing::info!(folder = %place.data.display(), version = binaries.version, "making a new database");

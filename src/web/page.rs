@@ -115,7 +115,7 @@ macro_rules! pages {
 
 pages! {
     /// Newest first. A page may hold fewer than asked for while `next` is there: one request looks at so many jobs only.
-    JobList of crate::db::jobs_read::Job;
+    JobList of super::api::jobs::list::ListedJob;
     AttemptList of crate::db::attempts_read::Attempt;
     ReplicaList of crate::db::attempts_read::Replica;
     IncarnationList of crate::db::attempts_read::Incarnation;

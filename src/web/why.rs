@@ -8,8 +8,8 @@ use trainyard_core::{
 };
 use utoipa::ToSchema;
 
-use super::{Error, WebState};
-use crate::db::{DbError, Scope, jobs_create, why_facts};
+use super::{Error, WebState, pages::jobs};
+use crate::db::{DbError, Scope, jobs_create, jobs_read, why_facts};
 
 /// The answer, or that there is none because the job runs or has ended.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -127,9 +127,13 @@ pub async fn answer(state: &WebState, scope: &Scope, job: JobId) -> Result<WhyAn
         restored_at: record.restored_at,
     };
     let why = why::why(&facts, now);
-    let sentence = why
-        .as_ref()
-        .map_or_else(|| record.message.clone(), |why| why.sentence.clone());
+    let sentence = match &why {
+        Some(why) => why.sentence.clone(),
+        None => {
+            let job = jobs_read::get(&state.db, scope, job).await?.job;
+            jobs::sentences(&state.db, &[job], now).await?.swap_remove(0)
+        }
+    };
     Ok(WhyAnswer {
         phase: record.phase,
         sentence,

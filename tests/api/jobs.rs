@@ -446,6 +446,43 @@ async fn why_says_what_holds_a_job_up() {
 }
 
 #[tokio::test]
+async fn a_list_says_the_state_in_words_when_it_is_asked_to() {
+    let world = World::new().await;
+    let earth = cluster(&world, "earth").await;
+    grant(&world, &earth, &world.team).await;
+    let machine = node(&world, &earth, "machine").await;
+    let job = world.submit(&world.admin, hello("stuck")).await;
+    let id = job["id"].as_str().unwrap();
+    attempt(&world, id, &earth, &machine).await;
+    world
+        .run(&format!(
+            "insert into conditions (subject_kind, subject_id, type, status, severity, reason, message, since, observed_at)
+             values ('job', '{}', 'hung', 'true', 'critical', 'no_output', 'Silent for long', now(), now())",
+            raw(id)
+        ))
+        .await;
+    let read = async |path: &str| world.get(path).by(&world.admin).send().await.expect(200).json();
+    let plain = read("/api/v1/jobs").await;
+    assert!(plain["items"][0].get("sentence").is_none(), "{plain}");
+    let told = read("/api/v1/jobs?sentence=true").await;
+    let sentence = told["items"][0]["sentence"].as_str().unwrap();
+    assert!(
+        sentence.starts_with("Running") && sentence.contains("hung"),
+        "{sentence}"
+    );
+
+    // Of what has ended, the answer to "why" is the same sentence.
+    world.submit(&world.admin, hello("over")).await;
+    world
+        .run("update jobs set phase = 'cancelled', message = 'Maya cancelled it', ended_at = now() where name = 'over'")
+        .await;
+    let over = read("/api/v1/jobs?sentence=true&state=cancelled").await["items"][0].clone();
+    let why = read(&format!("/api/v1/jobs/{}/why", over["id"].as_str().unwrap())).await;
+    assert_eq!(why["sentence"], over["sentence"]);
+    assert!(why["sentence"].as_str().unwrap().starts_with("Cancelled"), "{why}");
+}
+
+#[tokio::test]
 async fn attempts_replicas_and_nodes_are_read() {
     let world = World::new().await;
     let earth = cluster(&world, "earth").await;

@@ -239,6 +239,19 @@ async fn the_last_admin_stays_and_a_disabled_person_is_out() {
 }
 
 #[tokio::test]
+async fn a_secret_too_short_to_be_masked_is_stored_with_a_word() {
+    let world = World::new().await;
+    let body = json!({ "values": { "long": "long enough", "pin": "123" } });
+    let put = world.ask(Method::PUT, "/api/v1/secrets/keys").by(&world.admin);
+    let warnings = put.json(body).send().await.expect(200).json()["warnings"].clone();
+    assert_eq!(warnings.as_array().unwrap().len(), 1, "{warnings}");
+    assert!(
+        warnings[0].as_str().unwrap().contains("'pin' has fewer than 4 bytes"),
+        "{warnings}"
+    );
+}
+
+#[tokio::test]
 async fn a_secret_goes_in_and_never_comes_out() {
     let world = World::new().await;
     const VALUE: &str = "correct-horse-battery-staple";

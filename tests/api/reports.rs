@@ -219,3 +219,43 @@ async fn logs_of_a_job_without_output_are_empty_and_wrong_questions_are_named() 
         assert_eq!(answer.json()["errors"][0]["path"], wrong, "{query}");
     }
 }
+
+#[tokio::test]
+async fn an_attempt_or_a_replica_that_nobody_is_gets_an_answer_that_says_so() {
+    let world = World::new().await;
+    let job = world.submit(&world.admin, hello("small")).await;
+    let path = format!("/api/v1/jobs/{}", job["id"].as_str().unwrap());
+    for (query, field, hint) in [
+        ("/logs?attempt=7", "attempt", "it has none yet"),
+        ("/logs?role=chief", "role", "the job has worker-0 to worker-1"),
+        ("/logs?role=worker&index=2", "index", "the job has worker-0 to worker-1"),
+        ("/logs/follow?index=9", "index", "the job has worker-0 to worker-1"),
+        ("/logs/download?attempt=7", "attempt", "it has none yet"),
+        (
+            "/logs/search?pattern=x&role=chief",
+            "role",
+            "the job has worker-0 to worker-1",
+        ),
+        ("/replicas?attempt=7", "attempt", "it has none yet"),
+        ("/incarnations?attempt=7", "attempt", "it has none yet"),
+        ("/metrics?attempt=7", "attempt", "it has none yet"),
+    ] {
+        let answer = world.get(&format!("{path}{query}")).by(&world.admin).send().await;
+        let answer = answer.expect(404);
+        assert_eq!(answer.code(), "not_found", "{query}");
+        let fault = &answer.json()["errors"][0];
+        assert_eq!(
+            (&fault["path"], &fault["hint"]),
+            (&json!(field), &json!(hint)),
+            "{query}"
+        );
+    }
+    for query in ["/logs?role=worker&index=1", "/logs?index=0", "/replicas"] {
+        world
+            .get(&format!("{path}{query}"))
+            .by(&world.admin)
+            .send()
+            .await
+            .expect(200);
+    }
+}

@@ -79,6 +79,11 @@ fn doctor_tells_what_is_missing_and_fails_for_it() {
         "{}",
         said(&none)
     );
+    assert!(
+        said(&none).contains("/nowhere, and there is no such folder"),
+        "the folder that was named is told: {}",
+        said(&none)
+    );
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap().to_string();

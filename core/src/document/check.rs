@@ -257,6 +257,25 @@ impl<'t> Walk<'t, '_> {
             (None, kind) => format!("it is {kind}"),
         };
         let wants = |wanted: Type| self.types_of(rule).contains(&wanted);
+        // Too large for a whole number, it was read as another number.
+        if let (Content::Number { .. }, Some(written)) = (&node.content, node.written())
+            && wants(Type::Integer)
+            && written
+                .trim_start_matches(['-', '+'])
+                .bytes()
+                .all(|byte| byte.is_ascii_digit())
+        {
+            let (end, bound) = match written.starts_with('-') {
+                true => ("least", i128::from(i64::MIN)),
+                false => ("greatest", i128::from(u64::MAX)),
+            };
+            let message = format!(
+                "'{}' is beyond the {end} whole number there is, {bound}",
+                shortened(written)
+            );
+            let hint = Some(format!("give it {}", self.expected(rule)));
+            return self.faults.value(node, FaultCode::OutOfRange, message, hint);
+        }
         let hint = match (&node.content, written.as_deref().unwrap_or_default()) {
             (Content::Text(_), word) if wants(Type::Boolean) && is_yes_or_no(word) => {
                 Some("write true or false".to_owned())

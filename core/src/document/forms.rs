@@ -39,9 +39,12 @@ pub fn image(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Linux takes so many bytes as one argument or one NAME=VALUE, the zero byte behind it counted: MAX_ARG_STRLEN, 32 pages.
+pub const LONGEST_HANDED: usize = 131_072;
+
 /// What a process is handed. Numbers and booleans are taken as they are written.
 fn handed_text() -> Schema {
-    json_schema!({ "type": ["string", "number", "boolean"], "maxLength": 131_072 })
+    json_schema!({ "type": ["string", "number", "boolean"], "maxLength": LONGEST_HANDED })
 }
 
 pub fn command(_: &mut SchemaGenerator) -> Schema {

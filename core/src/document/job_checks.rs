@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     fault::{FaultCode, Faults, shortened},
+    forms::LONGEST_HANDED,
     tree::{Content, Entry, Node},
 };
 
@@ -73,6 +74,13 @@ pub fn check<'t>(root: &'t Node, faults: &mut Faults<'t>) {
                     Some("store the value under another key".into()),
                 );
             }
+        }
+        if let Some(program) = role.get("command").and_then(|command| command.items().first())
+            && program.written() == Some("")
+        {
+            let message = "the program's name is empty".to_owned();
+            let hint = "begin the command with a program, such as python3".to_owned();
+            faults.value(program, FaultCode::WrongForm, message, Some(hint));
         }
         role.get("workingDir")
             .into_iter()
@@ -151,8 +159,6 @@ fn one_launcher<'t>(root: &'t Node, roles: &'t [Node], faults: &mut Faults<'t>) 
     }
 }
 
-const LONGEST_HANDED: usize = 131_072;
-
 fn environment<'t>(env: &'t Node, framework: &str, faults: &mut Faults<'t>) {
     let rendezvous: &[&str] = match framework {
         "pytorch" => &["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"],
@@ -177,9 +183,10 @@ fn environment<'t>(env: &'t Node, framework: &str, faults: &mut Faults<'t>) {
             let hint = "leave it out, or write framework: plain and set all of it yourself".to_owned();
             faults.key(entry, FaultCode::ReservedName, message, Some(hint));
         }
-        // As a program gets it: NAME=VALUE and a zero byte. Linux takes MAX_ARG_STRLEN of those, 32 pages.
-        let handed = entry.key.len() + entry.value.written().map_or(0, str::len) + 2;
-        if handed > LONGEST_HANDED {
+        // As a program gets it: NAME=VALUE and a zero byte. A value that is too long alone is the schema's to tell.
+        let value = entry.value.written().unwrap_or_default();
+        let handed = entry.key.len() + value.len() + 2;
+        if handed > LONGEST_HANDED && value.chars().count() <= LONGEST_HANDED {
             let message = format!(
                 "'{}' is {handed} bytes as name=value, and programs take at most {LONGEST_HANDED}",
                 entry.key

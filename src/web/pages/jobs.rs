@@ -206,13 +206,25 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
 }
 
 async fn rows(db: &Db, jobs: &[Job], now: DateTime<Utc>) -> Result<Vec<JobRow>, DbError> {
-    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    let asides = page_reads::asides(db, &ids, now).await?;
-    let none = Aside::default();
+    let asides = asides(db, jobs, now).await?;
     Ok(jobs
         .iter()
-        .map(|job| row(job, asides.get(&job.id).unwrap_or(&none), now))
+        .zip(&asides)
+        .map(|(job, aside)| row(job, aside, now))
         .collect())
+}
+
+async fn asides(db: &Db, jobs: &[Job], now: DateTime<Utc>) -> Result<Vec<Aside>, DbError> {
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    let mut asides = page_reads::asides(db, &ids, now).await?;
+    Ok(ids.iter().map(|id| asides.remove(id).unwrap_or_default()).collect())
+}
+
+/// The state of each job in the words of its row, for those that show no page.
+pub async fn sentences(db: &Db, jobs: &[Job], now: DateTime<Utc>) -> Result<Vec<String>, DbError> {
+    let asides = asides(db, jobs, now).await?;
+    let told = |(job, aside)| told::job_sentence(job, aside, &told::More::default(), now);
+    Ok(jobs.iter().zip(&asides).map(told).collect())
 }
 
 pub fn row(job: &Job, aside: &Aside, now: DateTime<Utc>) -> JobRow {

@@ -6,11 +6,10 @@
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD};
+use trainyard_core::model::SHORTEST_MASKED as SHORTEST;
 
 /// What stands in the place of a value.
 const MASK: &[u8] = b"***";
-/// Shorter values would mask half of every log, and are no secrets.
-const SHORTEST: usize = 4;
 /// Lines of a value of several lines (a key file) are masked each, since programs print them one by one.
 const SHORTEST_LINE: usize = 8;
 

@@ -243,7 +243,7 @@ fn limits_that_make_no_sense_are_refused() {
             "wrong_form metrics.pattern 9:21",
         ),
         ("priority: 1.5", "wrong_type priority 9:11"),
-        ("priority: 99999999999999999999", "wrong_type priority 9:11"),
+        ("priority: 99999999999999999999", "out_of_range priority 9:11"),
     ] {
         assert_eq!(check(&small_with(lines)), [fault], "{lines}");
     }
@@ -321,4 +321,26 @@ fn an_alias_is_the_value_that_it_names() {
     let text = text.replace("framework: pytorch", "framework: pytorch\nlabels: &f { A: b }");
     let document = check_job(&text, None).unwrap();
     assert_eq!(document.roles[0].env["A"], job::EnvValue::Value("b".into()));
+}
+
+#[test]
+fn a_program_without_a_name_a_number_without_end_and_a_text_too_long_are_told_once_with_the_true_reason() {
+    let job = |rest: &str| {
+        format!("apiVersion: trainyard.dev/v1\nkind: Job\nname: a\nroles:\n  - name: main\n    command: [x]\n{rest}")
+    };
+    let nameless = job("").replace("[x]", "[\"\", x]");
+    assert_eq!(check(&nameless), ["wrong_form roles[0].command[0] 6:15"]);
+    assert!(words(&nameless).contains("begin the command with a program"));
+    let endless = job("    replicas: 99999999999999999999\n");
+    assert_eq!(check(&endless), ["out_of_range roles[0].replicas 7:15"]);
+    assert!(
+        words(&endless)
+            .contains("'99999999999999999999' is beyond the greatest whole number there is, 18446744073709551615"),
+        "{}",
+        words(&endless)
+    );
+    for length in [131_070, 131_072, 131_073] {
+        let long = job(&format!("env: {{ A: {} }}\n", "x".repeat(length)));
+        assert_eq!(check(&long), ["out_of_range env.A 7:11"], "{length}");
+    }
 }

@@ -152,7 +152,8 @@ fn role(dice: &mut Dice, n: usize) -> Role {
     Role {
         name: format!("role-{n}"),
         replicas: 1 + dice.below(9) as u32,
-        command: texts(dice, 1),
+        // A program has a name.
+        command: std::iter::once("run".to_owned()).chain(texts(dice, 0)).collect(),
         args: texts(dice, 0),
         image: maybe(dice, |_| "registry.example.com:5000/a/b:1.0@sha256:ab".into()),
         working_dir: maybe(dice, |_| "src/x".into()),

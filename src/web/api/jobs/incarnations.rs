@@ -29,7 +29,7 @@ pub async fn list_incarnations(
 ) -> Result<Json<IncarnationList>, Error> {
     let limit = page::limit(params.limit)?;
     let home = super::home(&state, &asker, job).await?;
-    let filter = (job, super::attempt_or_newest(&home, params.attempt));
+    let filter = (job, super::attempt_or_newest(&home, params.attempt)?);
     let after: Option<IncarnationId> = page::decode(&filter, params.cursor.as_deref())?;
     let rows = attempts_read::incarnations(&state.db, &home, filter.1, after, limit + 1).await?;
     let (items, next) = page::cut(rows, limit, &filter, |incarnation| incarnation.id);

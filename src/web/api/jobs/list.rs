@@ -4,21 +4,25 @@ use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use trainyard_core::model::{JobId, Phase};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::super::{
     super::{
         Error, WebState,
         extract::{Asker, Params},
         page::{self, JobList},
+        pages::jobs,
     },
     lookup,
 };
 use crate::{
     actions::FieldFault,
-    db::jobs_list::{self, JobFilter},
+    db::{
+        jobs_list::{self, JobFilter},
+        jobs_read::Job,
+    },
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -44,11 +48,24 @@ pub struct ListParams {
     pub from: Option<DateTime<Utc>>,
     /// Submitted before this time.
     pub to: Option<DateTime<Utc>>,
+    /// Say the state of each in a sentence, too; that takes a further look at the records.
+    #[serde(default)]
+    pub sentence: bool,
     /// At most this many. Left out: 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
     /// `next` of the page before.
     pub cursor: Option<String>,
+}
+
+/// A job in a list, without its document.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ListedJob {
+    #[serde(flatten)]
+    pub job: Job,
+    /// Its state and what is wrong with it or holds it up, as the page of all jobs says it. Only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<String>,
 }
 
 /// Jobs that the caller may see, newest first. No row has the job's document.
@@ -68,8 +85,17 @@ pub async fn list_jobs(
     let filter = filter(&state, &asker, &params).await?;
     let before: Option<JobId> = page::decode(&filter, params.cursor.as_deref())?;
     let page = jobs_list::page(&state.db, &asker.scope(), &filter, before, limit).await?;
+    let mut sentences = match params.sentence {
+        true => jobs::sentences(&state.db, &page.jobs, state.actions.now()).await?,
+        false => Vec::new(),
+    }
+    .into_iter();
+    let items = page.jobs.into_iter().map(|job| ListedJob {
+        job,
+        sentence: sentences.next(),
+    });
     Ok(Json(JobList {
-        items: page.jobs,
+        items: items.collect(),
         next: page.next.map(|last| page::encode(&filter, last)),
     }))
 }

@@ -18,11 +18,7 @@ use super::{
 };
 use crate::{
     actions::FieldFault,
-    db::logs,
-    logs::{
-        download::{self, Shape},
-        page,
-    },
+    logs::download::{self, Shape},
 };
 
 /// Output as a file, never all in memory: lines of the chosen streams merged by time as text; a JSON object per line
@@ -56,8 +52,7 @@ pub async fn download_logs(
         ));
     }
     let home = super::home(&state, &asker, job).await?;
-    let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
-    let mut streams = page::streams(&state.db, key, &params.filter()).await?;
+    let (_, mut streams) = super::streams(&state, &asker, job, &params.filter()).await?;
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok())

@@ -13,7 +13,7 @@ use super::{
     },
     log_query::LogParams,
 };
-use crate::{db::logs, hub::logs::Slow, logs::page};
+use crate::hub::logs::Slow;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -67,7 +67,6 @@ pub async fn follow_logs(
     Params(params): Params<FollowParams>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
-    let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
     let query = LogParams {
         attempt: params.attempt,
         role: params.role,
@@ -79,7 +78,7 @@ pub async fn follow_logs(
         ..LogParams::default()
     };
     let filter = query.filter();
-    let streams = page::streams(&state.db, key, &filter).await?;
+    let (key, streams) = super::streams(&state, &asker, job, &filter).await?;
     let begin = query.begin(streams.len(), sse::last_event_id(&headers))?;
     let slow = if params.all { Slow::ReadsAll } else { Slow::Skips };
     Ok(sse::response(state.hub.follow_logs(key, filter, begin, slow)))

@@ -11,10 +11,9 @@ use super::super::super::{
 };
 use crate::{
     actions::FieldFault,
-    db::logs,
     logs::{
         line::LogLine,
-        page::{self, Filter},
+        page::Filter,
         search::{self, Cursor, Limits, Needle},
     },
 };
@@ -36,6 +35,12 @@ pub struct SearchParams {
     #[param(minimum = 1)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<1, _>")]
     pub attempt: Option<i32>,
+    /// Only this role.
+    pub role: Option<String>,
+    /// Only this index within the role.
+    #[param(minimum = 0)]
+    #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
+    pub index: Option<i32>,
     /// Only this rank.
     #[param(minimum = 0)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
@@ -102,14 +107,15 @@ pub async fn search_logs(
     }
     let needle = Needle::new(&params.pattern, params.regex, params.ignore_case)?;
     let cursor = params.cursor.as_deref().map(str::parse::<Cursor>).transpose()?;
-    let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
     let filter = Filter {
         attempt: params.attempt,
+        role: params.role,
+        index: params.index,
         rank: params.rank,
         stream: params.stream,
         ..Filter::default()
     };
-    let streams = page::streams(&state.db, key, &filter).await?;
+    let (_, streams) = super::streams(&state, &asker, job, &filter).await?;
     let limits = Limits {
         lines,
         ..Limits::default()

@@ -18,12 +18,9 @@ use super::{
     },
     log_query::LogParams,
 };
-use crate::{
-    db::logs,
-    logs::{
-        line::{Form, LogLine},
-        page::{self, Query},
-    },
+use crate::logs::{
+    line::{Form, LogLine},
+    page::{self, Query},
 };
 
 /// Text of one answer; a page may end there before it has as many lines as asked for.
@@ -56,8 +53,7 @@ pub async fn read_logs(
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let lines = params.lines()?;
-    let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
-    let streams = page::streams(&state.db, key, &params.filter()).await?;
+    let (_, streams) = super::streams(&state, &asker, job, &params.filter()).await?;
     let query = Query {
         begin: params.begin(streams.len(), None)?,
         until: params.until.map(|until| until.timestamp_millis()),

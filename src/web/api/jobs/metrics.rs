@@ -89,6 +89,7 @@ pub async fn get_job_metrics(
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
+    super::attempt_or_newest(&super::home(&state, &asker, job).await?, params.attempt)?;
     answer(&state, Owner::Job(key), &params, &headers).await
 }
 

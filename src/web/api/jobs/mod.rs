@@ -6,12 +6,17 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use trainyard_core::model::JobId;
+use trainyard_core::{document::job::JobDocument, model::JobId};
 
-use super::super::{Error, WebState, extract::Asker};
-use crate::db::{
-    DbError,
-    jobs_read::{self, Home, JobDetail},
+use super::super::{Code, Error, WebState, extract::Asker};
+use crate::{
+    actions::FieldFault,
+    db::{
+        DbError,
+        jobs_read::{self, Home, JobDetail},
+        logs as output,
+    },
+    logs::page::{self, Filter},
 };
 
 pub mod attempt;
@@ -90,7 +95,74 @@ fn has_already(headers: &HeaderMap, etag: &str) -> bool {
         .any(|known| known == "*" || known.trim_start_matches("W/") == etag)
 }
 
-/// The attempt that is meant: the one named, or the newest.
-fn attempt_or_newest(home: &Home, attempt: Option<i32>) -> i32 {
-    attempt.unwrap_or(home.attempt)
+/// The attempt that is meant: the one named, or the newest. A number that none has is refused.
+fn attempt_or_newest(home: &Home, attempt: Option<i32>) -> Result<i32, Error> {
+    match attempt.and_then(|attempt| no_attempt(attempt, home.attempt)) {
+        Some(fault) => Err(Error::faults(Code::NotFound, vec![fault])),
+        None => Ok(attempt.unwrap_or(home.attempt)),
+    }
+}
+
+/// The streams of output that a filter takes. None is an answer where some may still come; an attempt or a replica that
+/// the job does not have is a slip, and refused.
+async fn streams(
+    state: &WebState,
+    asker: &Asker,
+    job: JobId,
+    filter: &Filter,
+) -> Result<(output::JobKey, Vec<output::StreamRow>), Error> {
+    let key = found(job, output::readable(&state.db, &asker.scope(), job).await)?;
+    let streams = page::streams(&state.db, key, filter).await?;
+    if streams.is_empty() {
+        let detail = found(job, jobs_read::get(&state.db, &asker.scope(), job).await)?;
+        let document = serde_json::from_str(detail.document.get()).map_err(|error| {
+            tracing::error!(%job, %error, "a stored document can't be read");
+            Error::internal()
+        })?;
+        let faults = nobody(filter, detail.job.attempt, &document);
+        if !faults.is_empty() {
+            return Err(Error::faults(Code::NotFound, faults));
+        }
+    }
+    Ok((key, streams))
+}
+
+/// What a filter names that a job of this document, with so many attempts, does not have.
+fn nobody(filter: &Filter, attempts: i32, document: &JobDocument) -> Vec<FieldFault> {
+    let mut faults: Vec<FieldFault> = filter
+        .attempt
+        .and_then(|attempt| no_attempt(attempt, attempts))
+        .into_iter()
+        .collect();
+    let roles = || document.roles.iter().map(|role| (role.name.as_str(), role.replicas));
+    let named = |name: &str| filter.role.as_ref().is_none_or(|role| role == name);
+    let there = roles().map(|(name, replicas)| match replicas {
+        1 => format!("{name}-0"),
+        many => format!("{name}-0 to {name}-{}", many - 1),
+    });
+    let hint = || format!("the job has {}", there.clone().collect::<Vec<_>>().join(", "));
+    if let Some(role) = filter.role.as_ref().filter(|_| !roles().any(|(name, _)| named(name))) {
+        let fault = FieldFault::new("role", "not_found", format!("the job has no role {role}"));
+        faults.push(fault.value(role).hint(hint()));
+    } else if let Some(index) = filter.index
+        && !roles().any(|(name, replicas)| named(name) && index.unsigned_abs() < replicas)
+    {
+        let role = filter.role.as_deref().unwrap_or("any role");
+        let fault = FieldFault::new("index", "not_found", format!("{role} has no replica {index}"));
+        faults.push(fault.value(index.to_string()).hint(hint()));
+    }
+    faults
+}
+
+fn no_attempt(attempt: i32, attempts: i32) -> Option<FieldFault> {
+    if (1..=attempts).contains(&attempt) {
+        return None;
+    }
+    let hint = match attempts {
+        0 => "it has none yet".to_owned(),
+        1 => "it has attempt 1 alone".to_owned(),
+        many => format!("it has the attempts 1 to {many}"),
+    };
+    let fault = FieldFault::new("attempt", "not_found", format!("the job has no attempt {attempt}"));
+    Some(fault.value(attempt.to_string()).hint(hint))
 }

@@ -43,7 +43,7 @@ pub async fn list_replicas(
 ) -> Result<Json<ReplicaList>, Error> {
     let limit = page::limit(params.limit)?;
     let home = super::home(&state, &asker, job).await?;
-    let filter = (job, super::attempt_or_newest(&home, params.attempt));
+    let filter = (job, super::attempt_or_newest(&home, params.attempt)?);
     let after: Option<i32> = page::decode(&filter, params.cursor.as_deref())?;
     let rows = attempts_read::replicas(&state.db, &home, filter.1, after, limit + 1).await?;
     let (items, next) = page::cut(rows, limit, &filter, |replica| replica.rank);

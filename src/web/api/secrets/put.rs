@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
-use secrecy::SecretString;
-use serde::Deserialize;
-use trainyard_core::model::TeamRole;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use trainyard_core::model::{SHORTEST_MASKED, TeamRole};
 use utoipa::ToSchema;
 
 use super::{
@@ -28,6 +28,15 @@ pub struct NewSecret {
     pub values: BTreeMap<String, SecretString>,
 }
 
+/// A secret that was put.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PutSecret {
+    #[serde(flatten)]
+    pub secret: Secret,
+    /// What to know about it, in sentences: values that are too short to be masked in output.
+    pub warnings: Vec<String>,
+}
+
 /// Puts a secret, or its next version. Documents refer to it by `secretRef`; nobody can read it back.
 #[utoipa::path(
     put,
@@ -35,7 +44,7 @@ pub struct NewSecret {
     tag = "secrets",
     params(("name" = String, Path, description = "The secret's name within its team"), OfTeam),
     request_body(content = NewSecret),
-    responses((status = 200, body = Secret))
+    responses((status = 200, body = PutSecret))
 )]
 pub async fn put_secret(
     State(state): State<WebState>,
@@ -43,9 +52,18 @@ pub async fn put_secret(
     PathOf(name): PathOf<String>,
     Params(params): Params<OfTeam>,
     JsonBody(new): JsonBody<NewSecret>,
-) -> Result<Json<Secret>, Error> {
+) -> Result<Json<PutSecret>, Error> {
     let team = lookup::team_or_only(&state, &asker, params.team.as_deref(), TeamRole::Member).await?;
-    Ok(Json(
-        state.actions.put_secret(asker.ask(), team, &name, &new.values).await?,
-    ))
+    let secret = state.actions.put_secret(asker.ask(), team, &name, &new.values).await?;
+    let short = (new.values.iter()).filter(|(_, value)| value.expose_secret().len() < SHORTEST_MASKED);
+    let warnings = short.map(|(key, _)| {
+        format!(
+            "The value of '{key}' has fewer than {SHORTEST_MASKED} bytes, so it is not masked where a job prints it; \
+             use a longer one"
+        )
+    });
+    Ok(Json(PutSecret {
+        secret,
+        warnings: warnings.collect(),
+    }))
 }
