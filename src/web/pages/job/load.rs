@@ -104,7 +104,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         attempt: Some(number),
         ..metrics::Selection::default()
     };
-    let series = metrics::outline(db, metrics::Owner::Job(key), &selection).await?;
+    let (series, _) = metrics::outline(db, metrics::Owner::Job(key), &selection).await?;
     let failed = attempts.iter().find(|attempt| attempt.has_post_mortem);
     let post_mortem = match failed {
         // A retry that runs well again is what the page is about; its forerunner's end is in the attempts.
