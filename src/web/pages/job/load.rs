@@ -156,7 +156,8 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     };
     let post_mortem = post_mortem.map(|end| ended::told(&end, id, &told_state, now));
     let facts = facts(job, &document, &aside, &checkpoints, &totals, now);
-    let timeline = history::draw(job, &attempts, &intervals, &checkpoints, &rows, now);
+    let past = page_reads::nodes_of_job(db, &home, job.ended_at.unwrap_or(now)).await?;
+    let timeline = history::draw(job, &attempts, &intervals, &checkpoints, &rows, &past, now);
     let plots = measures::plots(id, number, &series, &rows);
     Ok(JobPage {
         shell,
