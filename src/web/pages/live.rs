@@ -160,7 +160,7 @@ pub async fn clusters(State(state): State<WebState>, asker: Asker) -> Result<Res
     let look = move || {
         let (state, scope) = (source.clone(), scope.clone());
         async move {
-            let page = cluster_list::load(&state.db, &scope, state.actions.now()).await?;
+            let page = cluster_list::load(&state.db, &scope, &Default::default(), state.actions.now()).await?;
             let rows = page.rows.into_iter();
             let rows = rows.map(|row| (row.id.clone(), cluster_list::ClusterRowFragment { row }.render()));
             Ok(Look::Rows {
