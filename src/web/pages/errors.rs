@@ -69,7 +69,8 @@ pub fn page(problem: &Problem, typed: Option<&Typed>) -> String {
         code: problem.code.clone(),
         title: problem.title.clone(),
         detail: told::full(&detail),
-        hint: problem.hint.as_deref().map(told::full),
+        // Marks of code are for terminals.
+        hint: (problem.hint.as_deref()).map(|hint| told::full(hint).replace('`', "")),
         retry,
         again,
         request: problem.request_id.clone(),
@@ -103,6 +104,8 @@ mod tests {
         assert!(kept.contains(r#"<form method="post" action="/jobs/new""#), "{kept}");
         assert!(kept.contains(r#"name="do" value="submit""#));
         assert!(kept.contains("name: a\r\nb: &#60;/textarea&#62;</textarea>"), "{kept}");
+        let told = page(&Error::silent().0, None);
+        assert!(told.contains("run trainyard doctor on the server"), "{told}");
         let refused = page(&Error::new(Code::Forbidden, "no").0, Some(&typed));
         assert!(!refused.contains("textarea"));
     }
