@@ -114,7 +114,31 @@ function ownTime(at) {
   const utc = `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   return isUtc(at) ? utc : `${ownClock(at)} ${ownZone(at)} (${utc})`;
 }
+// A mark of an axis as long as it was: a day's begin elsewhere is an hour of another day here.
+function ownMark(text, at) {
+  if (isUtc(at)) return;
+  const was = text.textContent;
+  const clock = { hour: "2-digit", minute: "2-digit", ...(/:\d\d:/.test(was) && { second: "2-digit" }) };
+  const day = /:/.test(was) ? "" : `${at.getDate()} ${at.toLocaleString("en", { month: "short" })} `;
+  text.textContent = `${day}${part(at, clock)}${/ UTC/.test(was) ? ` ${ownZone(at)}` : ""}`;
+}
+function ownAxes(root) {
+  for (const text of root.querySelectorAll("text[data-at]")) ownMark(text, new Date(Number(text.dataset.at)));
+  for (const svg of root.querySelectorAll("svg[data-hover]")) {
+    const { time, marks } = JSON.parse(svg.dataset.hover);
+    if (!time || !marks.length) continue;
+    const labels = [...svg.querySelectorAll("text")];
+    for (const [at, label] of marks) {
+      const place = labels.findIndex((text) => text.textContent.trim() === label);
+      if (place >= 0) ownMark(labels.splice(place, 1)[0], new Date(at));
+    }
+    const foot = labels.find((text) => text.textContent.trim() === "time, UTC");
+    const first = new Date(marks[0][0]);
+    if (foot && !isUtc(first)) foot.textContent = `time, ${ownZone(first)}`;
+  }
+}
 function ownTimes(root) {
+  ownAxes(root);
   for (const time of root.querySelectorAll("time.exact")) {
     const at = new Date(time.dateTime);
     if (isNaN(at) || isUtc(at)) continue;

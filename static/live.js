@@ -83,6 +83,8 @@
     source.addEventListener("patch", (event) => { const { id, html } = JSON.parse(event.data); patch(id, html); });
     source.addEventListener("rows", (event) => rows(JSON.parse(event.data)));
     source.addEventListener("title", (event) => { document.title = JSON.parse(event.data); });
+    source.addEventListener("away", () => tell(`The server can't reach its records since ${new Date().toLocaleTimeString()}; what stands here is of that time. It tries again.`, true));
+    source.addEventListener("back", () => tell("Live", false));
     source.addEventListener("again", () => { source.close(); open(); });
     source.addEventListener("reset", () => location.reload());
     source.addEventListener("end", () => { source.close(); tell("Nothing will change here any more.", false); });

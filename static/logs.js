@@ -417,6 +417,7 @@
     if (!hits.length) return;
     hit = (hit + by + hits.length) % hits.length;
     hits[hit].focus();
+    document.getElementById("hit-at").textContent = `${hit + 1} of ${hits.length}`;
     if (document.getElementById(hits[hit].dataset.hit)) goTo(hits[hit]); else location.href = hits[hit].href;
   }
   hits.forEach((link, index) => link.addEventListener("click", (event) => { hit = index; goTo(link, event); }));

@@ -14,6 +14,8 @@ mod jobs;
 mod manners;
 #[path = "api/openapi.rs"]
 mod openapi;
+#[path = "api/pages.rs"]
+mod pages;
 #[path = "api/people.rs"]
 mod people;
 #[path = "api/reports.rs"]

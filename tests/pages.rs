@@ -172,8 +172,20 @@ async fn moments_are_told_in_the_readers_own_zone() {
         title.contains("GMT+5:30 (2026-11-30 ") && title.ends_with(" UTC)"),
         "{title}"
     );
+    // Axes too: the marks stay where they are, and are called what the reader's clock showed then.
+    let axes = "const text = (svg) => [...document.querySelectorAll(`${svg} text`)].map((each) => each.textContent.trim());
+         const hours = (svg) => text(svg).filter((each) => /^\\d\\d:\\d\\d( |$)/.test(each));
+         return [hours('.timeline svg')[0], hours('#cpu svg')[0], text('#cpu svg').find((each) => each.startsWith('time'))]";
+    assert_eq!(
+        browser.run(axes).await,
+        serde_json::json!(["20:30 GMT+5:30", "20:30", "time, GMT+5:30"])
+    );
     browser.cdp("Emulation.setTimezoneOverride", zone("UTC")).await;
     browser.open(&format!("http://{address}/sample/job-running")).await;
+    assert_eq!(
+        browser.run(axes).await,
+        serde_json::json!(["15:00 UTC", "15:00", "time, UTC"])
+    );
     assert_eq!(
         browser.run(exact).await,
         serde_json::json!(["2026-11-30 15:29:00 UTC", ""])

@@ -1,4 +1,4 @@
-//! Pages of jobs, newest first. The work for one page is bounded however many jobs there are: candidates come from an
+//! Pages of jobs by age, newest first or oldest first. The work for one page is bounded however many jobs there are: candidates come from an
 //! index in the order of the page, and no more than [`WINDOW`] of them are looked at for what no index answers.
 //!
 //! Deliberately absent: the document (no list needs it) and totals (a count of a million rows is never cheap).
@@ -36,24 +36,33 @@ pub struct JobFilter {
     pub text: Option<String>,
     pub from: Option<DateTime<Utc>>,
     pub to: Option<DateTime<Utc>>,
+    pub order: Order,
+}
+
+/// The orders of a page: those that every index of jobs can be read in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    #[default]
+    Newest,
+    Oldest,
 }
 
 #[derive(Debug, Clone)]
 pub struct JobPage {
     pub jobs: Vec<Job>,
-    /// The next page holds what is older than this job.
+    /// The next page holds what comes after this job.
     pub next: Option<JobId>,
 }
 
-/// One page: jobs older than `before`, at most `limit`.
+/// One page: jobs that come after one in the filter's order, at most `limit`.
 pub async fn page(
     db: &Db,
     scope: &Scope,
     filter: &JobFilter,
-    before: Option<JobId>,
+    after: Option<JobId>,
     limit: i64,
 ) -> Result<JobPage, DbError> {
-    let ask = Ask::new(scope, filter, before, limit);
+    let ask = Ask::new(scope, filter, after, limit);
     if ask.teams.as_ref().is_some_and(Vec::is_empty) {
         return Ok(JobPage {
             jobs: Vec::new(),
@@ -110,8 +119,10 @@ struct Ask {
     cluster: Option<Uuid>,
     labels: Option<Json<BTreeMap<String, String>>>,
     text: Option<String>,
-    before: Uuid,
+    order: Order,
+    /// From here, and up to before there.
     from: Uuid,
+    before: Uuid,
     window: i64,
     limit: i64,
 }
@@ -139,14 +150,14 @@ macro_rules! select {
 
 /// Rows from candidates that come out of an index in order. `$1` to `$5` belong to the candidates.
 macro_rules! rows {
-    ($candidates:tt, $ask:expr, $key:expr, $db:expr) => {
+    ([$($candidates:tt)+], $way:tt, $ask:expr, $key:expr, $db:expr) => {
         select!(
-            ["(" $candidates ") j
+            ["(" $($candidates)+ ") j
             where ($6::text[] is null or j.phase = any($6)) and ($7::uuid is null or j.cluster_id = $7)
                 and ($8::jsonb is null or j.labels @> $8)
                 and ($9::text is null or strpos(j.name, $9) > 0 or strpos(lower(j.message), $9) > 0
                     or strpos(lower(j.labels::text), $9) > 0)
-            order by j.id desc limit $10"]
+            order by j.id " $way " limit $10"]
             &$db.pool,
             $ask.teams.as_deref(),
             $key,
@@ -164,11 +175,11 @@ macro_rules! rows {
 
 /// The last candidate that a page looked at, if there may be more behind it.
 macro_rules! horizon {
-    ($candidates:tt, $ask:expr, $key:expr, $db:expr) => {
+    ([$($candidates:tt)+], $way:tt, $ask:expr, $key:expr, $db:expr) => {
         sqlx::query!(
             "/* jobs_list::horizon */
-            select count(*) as \"looked_at!\", (array_agg(id order by id))[1] as last from ("
-                + $candidates
+            select count(*) as \"looked_at!\", (array_agg(id order by id " + $way + "))[count(*)::integer] as last from ("
+                $(+ $candidates)+
                 + ") j",
             $ask.teams.as_deref(),
             $key,
@@ -183,12 +194,13 @@ macro_rules! horizon {
 }
 
 /// Everything there is, by the primary key.
-macro_rules! newest {
-    ($then:ident, $ask:expr, $db:expr) => {
+macro_rules! everything {
+    ($then:ident, $way:tt, $ask:expr, $db:expr) => {
         $then!(
-            "select * from jobs
+            ["select * from jobs
              where $1::uuid[] is null and $2::text is null and deleted_at is null and id < $3 and id >= $4
-             order by id desc limit $5",
+             order by id " $way " limit $5"],
+            $way,
             $ask,
             $ask.key(),
             $db
@@ -196,17 +208,18 @@ macro_rules! newest {
     };
 }
 
-/// The newest of each team, merged.
+/// The first of each team, merged.
 macro_rules! by_team {
-    ($then:ident, $ask:expr, $db:expr) => {
+    ($then:ident, $way:tt, $ask:expr, $db:expr) => {
         $then!(
-            "select n.* from unnest($1::uuid[]) s (team_id) cross join lateral (
+            ["select n.* from unnest($1::uuid[]) s (team_id) cross join lateral (
                  select * from jobs
                  -- Compared as rows, so that no other index than the team's own gives this order.
                  where (team_id, id) < (s.team_id, $3) and (team_id, id) >= (s.team_id, $4)
                      and $2::text is null and deleted_at is null
-                 order by team_id desc, id desc limit $5) n
-             order by n.id desc limit $5",
+                 order by team_id " $way ", id " $way " limit $5) n
+             order by n.id " $way " limit $5"],
+            $way,
             $ask,
             $ask.key(),
             $db
@@ -214,21 +227,22 @@ macro_rules! by_team {
     };
 }
 
-/// The newest of each team in each phase, merged: ids first, from the index alone.
+/// The first of each team in each phase, merged: ids first, from the index alone.
 macro_rules! by_phase {
-    ($then:ident, $ask:expr, $db:expr) => {
+    ($then:ident, $way:tt, $ask:expr, $db:expr) => {
         $then!(
-            "select f.* from (
+            ["select f.* from (
                  select n.id from (select id from teams where $1::uuid[] is null or id = any($1)) s (team_id)
                      cross join unnest(string_to_array($2::text, ',')) p (phase)
                      cross join lateral (
                          select id from jobs
                          where (team_id, phase, id) < (s.team_id, p.phase, $3)
                              and (team_id, phase, id) >= (s.team_id, p.phase, $4) and deleted_at is null
-                         order by team_id desc, phase desc, id desc limit $5) n
-                 order by n.id desc limit $5) m
+                         order by team_id " $way ", phase " $way ", id " $way " limit $5) n
+                 order by n.id " $way " limit $5) m
                  -- One look by key each: the planner does not know how few there are.
-                 cross join lateral (select * from jobs where id = m.id offset 0) f",
+                 cross join lateral (select * from jobs where id = m.id offset 0) f"],
+            $way,
             $ask,
             $ask.key(),
             $db
@@ -236,30 +250,54 @@ macro_rules! by_phase {
     };
 }
 
-/// The newest of one person.
+/// The first of one person.
 macro_rules! by_owner {
-    ($then:ident, $ask:expr, $db:expr) => {
+    ($then:ident, $way:tt, $ask:expr, $db:expr) => {
         $then!(
-            "select * from jobs
+            ["select * from jobs
              where (owner_id, id) < ($2::text::uuid, $3) and (owner_id, id) >= ($2::text::uuid, $4)
                  and ($1::uuid[] is null or team_id = any($1)) and deleted_at is null
-             order by owner_id desc, id desc limit $5",
+             order by owner_id " $way ", id " $way " limit $5"],
+            $way,
             $ask,
             $ask.key(),
             $db
         )
+    };
+}
+
+/// The candidates that this page needs, in its order.
+macro_rules! by_age {
+    ($then:ident, $ask:expr, $db:expr) => {
+        match ($ask.order, $ask.owner, &$ask.phases, &$ask.teams) {
+            (Order::Newest, Some(_), _, _) => by_owner!($then, "desc", $ask, $db),
+            (Order::Newest, None, Some(_), _) => by_phase!($then, "desc", $ask, $db),
+            (Order::Newest, None, None, Some(_)) => by_team!($then, "desc", $ask, $db),
+            (Order::Newest, None, None, None) => everything!($then, "desc", $ask, $db),
+            (Order::Oldest, Some(_), _, _) => by_owner!($then, "asc", $ask, $db),
+            (Order::Oldest, None, Some(_), _) => by_phase!($then, "asc", $ask, $db),
+            (Order::Oldest, None, None, Some(_)) => by_team!($then, "asc", $ask, $db),
+            (Order::Oldest, None, None, None) => everything!($then, "asc", $ask, $db),
+        }
     };
 }
 
 impl Ask {
-    fn new(scope: &Scope, filter: &JobFilter, before: Option<JobId>, limit: i64) -> Self {
+    fn new(scope: &Scope, filter: &JobFilter, after: Option<JobId>, limit: i64) -> Self {
         let teams = match (scope.teams(), filter.team) {
             (None, None) => None,
             (None, Some(team)) => Some(vec![team.0]),
             (Some(teams), None) => Some(teams),
             (Some(teams), Some(team)) => Some(teams.into_iter().filter(|&known| known == team.0).collect()),
         };
-        let end = filter.to.map_or(Uuid::max(), floor);
+        let mut from = filter.from.map_or(Uuid::nil(), floor);
+        let mut before = filter.to.map_or(Uuid::max(), floor);
+        // What was shown already lies beyond one of the two ends.
+        match (filter.order, after) {
+            (_, None) => {}
+            (Order::Newest, Some(after)) => before = before.min(after.0),
+            (Order::Oldest, Some(after)) => from = from.max(Uuid::from_u128(after.0.as_u128().saturating_add(1))),
+        }
         let mut ask = Self {
             teams,
             phases: (!filter.phases.is_empty()).then(|| filter.phases.iter().map(Phase::to_string).collect()),
@@ -267,8 +305,9 @@ impl Ask {
             cluster: filter.cluster.map(|cluster| cluster.0),
             labels: (!filter.labels.is_empty()).then(|| Json(filter.labels.clone())),
             text: filter.text.as_ref().map(|text| text.to_lowercase()),
-            before: before.map_or(end, |before| before.0.min(end)),
-            from: filter.from.map_or(Uuid::nil(), floor),
+            order: filter.order,
+            from,
+            before,
             window: limit + 1,
             limit,
         };
@@ -300,7 +339,7 @@ impl Ask {
     /// page itself.
     async fn usual_rows(&self, db: &Db) -> Result<Option<Vec<JobRow>>, DbError> {
         let bounded = self.before != Uuid::max() || !self.from.is_nil() || self.limit != USUAL;
-        if bounded || self.has_rest() || self.owner.is_some() || self.phases.is_some() {
+        if bounded || self.order != Order::Newest || self.has_rest() || self.owner.is_some() || self.phases.is_some() {
             return Ok(None);
         }
         let team = match self.teams.as_deref() {
@@ -320,21 +359,11 @@ impl Ask {
     }
 
     async fn rows(&self, db: &Db) -> Result<Vec<JobRow>, DbError> {
-        Ok(match (self.owner, &self.phases, &self.teams) {
-            (Some(_), _, _) => by_owner!(rows, self, db),
-            (None, Some(_), _) => by_phase!(rows, self, db),
-            (None, None, Some(_)) => by_team!(rows, self, db),
-            (None, None, None) => newest!(rows, self, db),
-        }?)
+        Ok(by_age!(rows, self, db)?)
     }
 
     async fn horizon(&self, db: &Db) -> Result<Option<Uuid>, DbError> {
-        Ok(match (self.owner, &self.phases, &self.teams) {
-            (Some(_), _, _) => by_owner!(horizon, self, db),
-            (None, Some(_), _) => by_phase!(horizon, self, db),
-            (None, None, Some(_)) => by_team!(horizon, self, db),
-            (None, None, None) => newest!(horizon, self, db),
-        }?)
+        Ok(by_age!(horizon, self, db)?)
     }
 
     async fn label_is_rare(&self, db: &Db) -> Result<bool, DbError> {
@@ -359,16 +388,22 @@ impl Ask {
 
     async fn rows_by_label(&self, db: &Db) -> Result<Vec<JobRow>, DbError> {
         let owner = self.owner.map(|owner| owner.to_string());
-        Ok(rows!(
-            "select f.* from (
+        macro_rules! labelled {
+            ($way:tt) => {
+                rows!(
+                    ["select f.* from (
                  -- The fence keeps the planner from walking all jobs in order in the hope of an early match.
                  select id, team_id, owner_id, deleted_at from jobs where labels @> $8 and labels <> '{}' offset 0
              ) l cross join lateral (select * from jobs where id = l.id offset 0) f
              where l.deleted_at is null and ($1::uuid[] is null or l.team_id = any($1))
-                 and ($2::text is null or l.owner_id = $2::text::uuid) and l.id < $3 and l.id >= $4 and $5::bigint > 0",
-            self,
-            owner,
-            db
-        )?)
+                 and ($2::text is null or l.owner_id = $2::text::uuid) and l.id < $3 and l.id >= $4 and $5::bigint > 0"],
+                    $way, self, owner, db
+                )
+            };
+        }
+        Ok(match self.order {
+            Order::Newest => labelled!("desc"),
+            Order::Oldest => labelled!("asc"),
+        }?)
     }
 }

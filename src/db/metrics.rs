@@ -219,45 +219,32 @@ pub struct Selection<'a> {
     pub replica: Option<&'a ReplicaKey>,
     pub since: Option<DateTime<Utc>>,
     pub until: Option<DateTime<Utc>>,
+    /// Only points with a step from the one to the other, both included.
+    pub steps: Option<(i64, i64)>,
 }
 
 /// Series with their points, in the order in which they were appended.
 pub type Series = BTreeMap<SeriesKey, Vec<Point>>;
 
-/// The selected points.
+/// The selected points, every one.
 pub async fn read(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result<Series, DbError> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"/* metrics::read */
-        select attempt, role, index, series, steps as "steps!: Vec<Option<i64>>", times, vals
-        from metric_chunks
-        where class = $1 and owner_id = $2
-          and ($3::int is null or attempt = $3)
-          and (cardinality($4::text[]) = 0 or series = any($4))
-          and ($5::text is null or (role = $5 and index = $6))
-          and ($7::timestamptz is null or last_at >= $7) and ($8::timestamptz is null or first_at < $8)
-        order by attempt, series, role, index, seq"#,
-        owner.class(),
-        owner.id(),
-        selection.attempt,
-        selection.names,
-        selection.replica.map(|replica| replica.role.as_str()),
-        selection.replica.map(|replica| replica.index as i32),
-        selection.since,
-        selection.until
-    )
-    .fetch_all(&db.pool)
-    .await?;
-    Ok(joined(rows, selection))
+    let (series, _) = select(db, owner, selection, i64::MAX).await?;
+    Ok(series)
 }
 
-/// The selected points as far as a small plot can show them: of a long series' sealed rows only the outline, which has
-/// each bucket's first, last, lowest and highest point and its first that is no number. The newest points are all there.
-pub async fn outline(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result<Series, DbError> {
+/// The selected points as far as a plot can show them: of a long series' sealed rows only the outline, which has each
+/// bucket's first, last, lowest and highest point and its first that is no number. The newest points are all there.
+/// Says too whether anything was left out.
+pub async fn outline(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result<(Series, bool), DbError> {
+    select(db, owner, selection, LONG_ROWS).await
+}
+
+/// Of a series with more selected sealed rows than `long`, those are told by their outlines.
+async fn select(db: &Db, owner: Owner, selection: &Selection<'_>, long: i64) -> Result<(Series, bool), DbError> {
     let rows = sqlx::query_as!(
         Row,
-        r#"/* metrics::outline */
-        select attempt, role, index, series,
+        r#"/* metrics::select */
+        select attempt, role, index, series, thin as "thin!",
                case when thin then outline_steps else steps end as "steps!: Vec<Option<i64>>",
                case when thin then outline_times else times end as "times!",
                case when thin then outline_vals else vals end as "vals!"
@@ -270,6 +257,7 @@ pub async fn outline(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result
               and (cardinality($4::text[]) = 0 or series = any($4))
               and ($5::text is null or (role = $5 and index = $6))
               and ($7::timestamptz is null or last_at >= $7) and ($8::timestamptz is null or first_at < $8)
+              and ($10::bigint is null or exists (select from unnest(steps) s (step) where step between $10 and $11))
         ) c
         order by attempt, series, role, index, seq"#,
         owner.class(),
@@ -280,11 +268,14 @@ pub async fn outline(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result
         selection.replica.map(|replica| replica.index as i32),
         selection.since,
         selection.until,
-        LONG_ROWS
+        long,
+        selection.steps.map(|(from, _)| from),
+        selection.steps.map(|(_, to)| to)
     )
     .fetch_all(&db.pool)
     .await?;
-    Ok(joined(rows, selection))
+    let thinned = rows.iter().any(|row| row.thin);
+    Ok((joined(rows, selection), thinned))
 }
 
 struct Row {
@@ -292,6 +283,7 @@ struct Row {
     role: String,
     index: i32,
     series: String,
+    thin: bool,
     steps: Vec<Option<i64>>,
     times: Vec<i64>,
     vals: Vec<f64>,
@@ -300,25 +292,58 @@ struct Row {
 fn joined(rows: Vec<Row>, selection: &Selection<'_>) -> Series {
     let since = selection.since.map_or(i64::MIN, |at| at.timestamp_millis());
     let until = selection.until.map_or(i64::MAX, |at| at.timestamp_millis());
+    let steps = selection.steps.map(|(from, to)| from..=to);
     let mut series = Series::new();
     for row in rows {
-        let replica = (!row.role.is_empty()).then_some(ReplicaKey {
-            role: row.role,
-            index: row.index as u32,
-        });
-        let key = SeriesKey {
-            attempt: row.attempt,
-            replica,
-            name: row.series,
-        };
+        let key = key(row.attempt, row.role, row.index, row.series);
         let points = row.steps.into_iter().zip(row.times).zip(row.vals);
         series.entry(key).or_default().extend(
             points
                 .map(|((step, at), value)| Point { step, at, value })
-                .filter(|point| point.at >= since && point.at < until),
+                .filter(|point| point.at >= since && point.at < until)
+                .filter(|point| {
+                    steps
+                        .as_ref()
+                        .is_none_or(|steps| point.step.is_some_and(|step| steps.contains(&step)))
+                }),
         );
     }
     series
+}
+
+/// The selected series without their points, whatever the times and steps.
+pub async fn keys(db: &Db, owner: Owner, selection: &Selection<'_>) -> Result<Vec<SeriesKey>, DbError> {
+    let rows = sqlx::query!(
+        r#"/* metrics::keys */
+        select distinct attempt, series, role, index from metric_chunks
+        where class = $1 and owner_id = $2
+          and ($3::int is null or attempt = $3)
+          and (cardinality($4::text[]) = 0 or series = any($4))
+          and ($5::text is null or (role = $5 and index = $6))
+        order by attempt, series, role, index"#,
+        owner.class(),
+        owner.id(),
+        selection.attempt,
+        selection.names,
+        selection.replica.map(|replica| replica.role.as_str()),
+        selection.replica.map(|replica| replica.index as i32)
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    Ok((rows.into_iter())
+        .map(|row| key(row.attempt, row.role, row.index, row.series))
+        .collect())
+}
+
+fn key(attempt: i32, role: String, index: i32, name: String) -> SeriesKey {
+    SeriesKey {
+        attempt,
+        replica: (!role.is_empty()).then_some(ReplicaKey {
+            role,
+            index: index as u32,
+        }),
+        name,
+    }
 }
 
 /// The names of an owner's series.

@@ -358,6 +358,61 @@ pub async fn named(db: &Db, scope: &Scope, text: &str, limit: i64) -> Result<Vec
     .await?)
 }
 
+/// What a node on which a job ran went through.
+#[derive(Debug, Clone)]
+pub struct NodePast {
+    pub name: String,
+    pub stale_since: Option<DateTime<Utc>>,
+    /// Changes of its phase and its conditions, the newest first.
+    pub changes: Vec<Event>,
+}
+
+/// The pasts of the nodes that a job's replicas were on, up to a moment: at most 500 nodes with the last 50 changes each.
+pub async fn nodes_of_job(db: &Db, home: &Home, until: DateTime<Utc>) -> Result<Vec<NodePast>, DbError> {
+    let rows = sqlx::query!(
+        r#"/* page_reads::nodes_of_job */
+        select n.id, n.name, n.stale_since, e.seq as "seq?", e.at as "at?", e.kind as "kind?", e.message as "message?",
+            e.data as "data?"
+        from (select distinct node_id from replicas where job_id = $1 and node_id is not null limit 500) r
+            join nodes n on n.id = r.node_id
+            left join lateral (
+                select seq, at, kind, message, data from events
+                where class = 'installation' and owner_id = n.id and at <= $2
+                    and kind in ('node.phase', 'condition.changed')
+                order by seq desc limit 50) e on true
+        order by n.name, n.id, e.seq desc"#,
+        home.id.0,
+        until
+    )
+    .fetch_all(&db.pool)
+    .await?;
+    let mut nodes: Vec<NodePast> = Vec::new();
+    let mut id = None;
+    for row in rows {
+        let change = (row.seq.zip(row.at).zip(row.kind).zip(row.message).zip(row.data)).map(
+            |((((seq, at), kind), message), data)| Event {
+                seq,
+                at,
+                kind,
+                actor: None,
+                message,
+                data,
+            },
+        );
+        if id.replace(row.id) != Some(row.id) {
+            nodes.push(NodePast {
+                name: row.name,
+                stale_since: row.stale_since,
+                changes: Vec::new(),
+            });
+        }
+        if let Some(last) = nodes.last_mut() {
+            last.changes.extend(change);
+        }
+    }
+    Ok(nodes)
+}
+
 #[derive(Debug, Clone)]
 pub struct Named {
     pub is_node: bool,

@@ -151,11 +151,23 @@ impl Error {
         .hint("list what there is, or ask an owner of its team to add you")
     }
 
+    /// What was to be read did not come in time.
+    pub fn silent() -> Self {
+        Self::new(
+            Code::Unavailable,
+            "The records were asked and did not answer in time. Nothing was changed, and jobs go on",
+        )
+        .hint(AWAY)
+        .retry_after(2)
+    }
+
     pub fn unauthenticated() -> Self {
         Self::new(Code::Unauthenticated, "This needs a token or a signed-in browser")
             .hint("send 'Authorization: Bearer <token>'; `trainyard token create` makes one")
     }
 }
+
+const AWAY: &str = "try again in a few seconds; if it lasts, run `trainyard doctor` on the server's machine";
 
 impl From<DbError> for Error {
     fn from(error: DbError) -> Self {
@@ -164,9 +176,9 @@ impl From<DbError> for Error {
                 tracing::warn!(%source, "the database is not available");
                 Self::new(
                     Code::Unavailable,
-                    "The records can't be reached just now; nothing was changed",
+                    "The records can't be reached: Postgres does not answer. Nothing was changed, and jobs go on",
                 )
-                .hint("try again in a few seconds")
+                .hint(AWAY)
                 .retry_after(2)
             }
             DbError::NotFound => Self::not_found("record", ""),

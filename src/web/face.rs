@@ -2,13 +2,13 @@
 //! a page asked for: on to the sign-in page.
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     extract::Request,
     http::{HeaderValue, Method, StatusCode, header},
     response::{Html, IntoResponse, Response},
 };
 
-use super::{Code, error::Problem, pages};
+use super::{Code, auth::csrf, error::Problem, extract, pages};
 
 /// How the client wants to be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,39 @@ pub fn of(request: &Request) -> Face {
     }
 }
 
+/// What somebody typed into a form of ours, as it was sent.
+#[derive(Debug, Clone)]
+pub struct Typed {
+    pub path: String,
+    pub body: Bytes,
+}
+
+/// The request, and a copy of the form in it: should it meet a fault that passes, its page has everything that was typed.
+pub async fn typed(request: Request, face: Face, limit: usize) -> (Request, Option<Typed>) {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let fits = length.is_some_and(|length| length <= limit);
+    let is_form = extract::media_type(request.headers()).as_deref() == Some(csrf::FORM);
+    if face != (Face::Browser { get: false }) || !is_form || !fits || csrf::cross_site(request.headers()) {
+        return (request, None);
+    }
+    let path = request.uri().path().to_owned();
+    let (parts, body) = request.into_parts();
+    match axum::body::to_bytes(body, limit).await {
+        Ok(body) => {
+            let request = Request::from_parts(parts, Body::from(body.clone()));
+            (request, Some(Typed { path, body }))
+        }
+        // It broke off; whoever reads it says so.
+        Err(error) => {
+            let broken = futures::stream::once(async { Err::<Bytes, _>(error) });
+            (Request::from_parts(parts, Body::from_stream(broken)), None)
+        }
+    }
+}
+
 /// Completes a problem: its request id, and its form.
-pub fn show(mut response: Response, face: Face, request_id: &str) -> Response {
+pub fn show(mut response: Response, face: Face, typed: Option<Typed>, request_id: &str) -> Response {
     let Some(mut problem) = response.extensions_mut().remove::<Box<Problem>>() else {
         return response;
     };
@@ -67,7 +98,7 @@ pub fn show(mut response: Response, face: Face, request_id: &str) -> Response {
             let (mut parts, _) = response.into_parts();
             parts.headers.remove(header::CONTENT_TYPE);
             parts.headers.remove(header::CONTENT_LENGTH);
-            let mut page = Html(pages::errors::page(&problem)).into_response();
+            let mut page = Html(pages::errors::page(&problem, typed.as_ref())).into_response();
             *page.status_mut() = parts.status;
             for (name, value) in &parts.headers {
                 page.headers_mut().insert(name, value.clone());

@@ -1,7 +1,7 @@
 //! In front of every route: is it registered, is there a common language, is there room, who is it, may they come in,
 //! and did the request come from our own pages. Everything that is not allowed here is refused.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -15,6 +15,9 @@ use trainyard_core::model::TeamRole;
 use super::{Access, Code, Error, Load, Route, Table, WebState, auth, extract::media_type, rate::Who};
 use crate::db::access::{Caller, Via};
 
+/// So long a page is waited for. A database that stands still, and is not gone, answers nothing at all.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 #[derive(Clone)]
 pub struct Guard {
     pub state: WebState,
@@ -23,7 +26,7 @@ pub struct Guard {
 
 pub async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = match admit(&guard, request, matched.as_ref(), next).await {
+    let mut response = match in_time(&guard, request, matched.as_ref(), next).await {
         Ok(response) => response,
         Err(error) => error.into_response(),
     };
@@ -32,6 +35,22 @@ pub async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> 
         response.extensions_mut().insert(matched);
     }
     response
+}
+
+/// [`admit`], but reading a page ends after a while. What changes something is left to its end, since nobody could tell
+/// whether it was done.
+async fn in_time(
+    guard: &Guard,
+    request: Request,
+    matched: Option<&MatchedPath>,
+    next: Next,
+) -> Result<Response, Error> {
+    let is_page = request.method().is_safe() && !request.uri().path().starts_with("/api/");
+    let answer = admit(guard, request, matched, next);
+    if !is_page {
+        return answer.await;
+    }
+    (tokio::time::timeout(PATIENCE, answer).await).unwrap_or_else(|_| Err(Error::silent()))
 }
 
 async fn admit(

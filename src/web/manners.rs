@@ -67,8 +67,9 @@ async fn manners(State(state): State<WebState>, mut request: Request, next: Next
     request.extensions_mut().insert(RequestId(id.clone()));
     let face = face::of(&request);
     let method = request.method().clone();
+    let (request, typed) = face::typed(request, face, state.settings.body_limit).await;
     let response = next.run(request).await;
-    let mut response = face::show(response, face, &id);
+    let mut response = face::show(response, face, typed, &id);
 
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {

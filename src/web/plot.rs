@@ -100,7 +100,7 @@ pub fn draw(chart: &Chart<'_>, size: Size) -> Option<Svg> {
         paint(chart, size, &lines, &range, &area).ok()?;
     }
     let body = svg.split_once('>')?.1;
-    let hover = hover(chart, &lines, &range, width);
+    let hover = hover(chart, &lines, &range, size);
     Some(Svg(format!(
         r#"<svg role="img" viewBox="0 0 {width} {height}" data-hover="{}"><title>{}</title><desc>{}</desc>{body}"#,
         escaped(&hover),
@@ -307,8 +307,15 @@ fn shortened(name: &str) -> String {
     short
 }
 
-/// What the browser needs to tell the values under the pointer.
-fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range, width: u32) -> String {
+/// What the browser needs to tell the values under the pointer, and the marks of a clock in the reader's own zone.
+fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range, size: Size) -> String {
+    let (width, _) = size.pixels();
+    let marks: Vec<_> = match chart.x {
+        Horizontal::Step => Vec::new(),
+        Horizontal::Time => (marks(chart.x, range.x, size.marks()).into_iter())
+            .map(|at| serde_json::json!([at, clock(at, range.x.1 - range.x.0)]))
+            .collect(),
+    };
     let series: Vec<_> = chart
         .series
         .iter()
@@ -325,7 +332,7 @@ fn hover(chart: &Chart<'_>, lines: &[Vec<(f64, f64)>], range: &Range, width: u32
         .collect();
     serde_json::json!({
         "left": LEFT, "right": width - right(chart), "width": width, "from": range.x.0, "to": range.x.1,
-        "time": chart.x == Horizontal::Time, "series": series,
+        "time": chart.x == Horizontal::Time, "marks": marks, "series": series,
     })
     .to_string()
 }

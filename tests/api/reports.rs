@@ -67,6 +67,19 @@ async fn a_jobs_own_token_reports_about_it_and_does_nothing_else() {
         .send()
         .await;
     assert_eq!(csv.expect(200).text.lines().count(), 3);
+    // A link of a page can send no header; the numbers' page has this one.
+    let link = world
+        .get(&format!("{path}/metrics?attempt=1&series=loss&format=csv"))
+        .by(&world.admin)
+        .header("accept", "text/html,*/*;q=0.8")
+        .send()
+        .await;
+    let rows: Vec<String> = link.expect(200).text.lines().map(str::to_owned).collect();
+    assert_eq!(rows[0], "series,attempt,role,index,step,time_ms,value");
+    assert!(
+        rows[1].starts_with("loss,1,worker,0,1,") && rows[1].ends_with(",0.5"),
+        "{rows:?}"
+    );
     assert_eq!(world.get(&path).by(&world.admin).send().await.json()["step"], 2);
 
     post(&format!("/api/v1/jobs/{other}/checkpoints"), &checkpoint)

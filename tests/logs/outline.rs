@@ -42,7 +42,7 @@ async fn a_long_series_is_outlined_without_losing_a_peak() {
     let same = |a: &Point, b: &Point| (a.step, a.at, a.value.to_bits()) == (b.step, b.at, b.value.to_bits());
     assert!(whole[&key].len() == all.len() && whole[&key].iter().zip(&all).all(|(a, b)| same(a, b)));
 
-    let outline = metrics::outline(&world.db, owner, &Selection::default())
+    let (outline, thinned) = metrics::outline(&world.db, owner, &Selection::default())
         .await
         .expect("the outline");
     let points = &outline[&key];
@@ -56,6 +56,15 @@ async fn a_long_series_is_outlined_without_losing_a_peak() {
         until: chrono::DateTime::from_timestamp_millis(all[3_000].at),
         ..Selection::default()
     };
-    let short = metrics::outline(&world.db, owner, &some).await.expect("the outline");
+    let (short, cut) = metrics::outline(&world.db, owner, &some).await.expect("the outline");
     assert_eq!(short[&key].len(), 3_000);
+    assert!(thinned && !cut, "only what was left out is said to be");
+    // Of a part of the steps every point is there, and none beside it.
+    let part = Selection {
+        steps: Some((30_001, 30_010)),
+        ..Selection::default()
+    };
+    let (part, cut) = metrics::outline(&world.db, owner, &part).await.expect("a part");
+    let steps: Vec<_> = part[&key].iter().filter_map(|point| point.step).collect();
+    assert_eq!((steps, cut), ((30_001..=30_010).collect(), false));
 }

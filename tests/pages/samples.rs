@@ -3,8 +3,9 @@
 use chrono::{DateTime, Duration, Utc};
 use trainyard::web::{
     pages::{
-        cluster::*, clusters::*, confirm::*, errors::*, job::*, jobs::*, logs::*, new_job::*, node::*, nodes::*,
-        numbers::*, search::*, settings::*, sign_in::*, terminal, timeline, timeline::*, view::*,
+        cluster::*, clusters, clusters::*, confirm::*, errors::*, job::*, jobs, jobs::*, logs::*, new_job::*, node::*,
+        nodes, nodes::*, numbers::*, search::*, settings::*, sign_in::*, sort, terminal, timeline, timeline::*,
+        view::*,
     },
     plot::{self, Chart, Horizontal, Line},
 };
@@ -119,6 +120,8 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("search", render(&search())),
         ("numbers", render(&numbers())),
         ("error", render(&error())),
+        ("error-form", render(&error_of_form())),
+        ("error-forbidden", render(&forbidden())),
     ]
 }
 

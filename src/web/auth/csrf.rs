@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 
 use super::super::{Code, Error, WebState, extract};
 
-const FORM: &str = "application/x-www-form-urlencoded";
+pub const FORM: &str = "application/x-www-form-urlencoded";
 
 /// The request, if it is from our own pages.
 pub async fn check(request: Request, csrf: &[u8; 32], state: &WebState) -> Result<Request, Error> {

@@ -3,13 +3,16 @@
 use askama::Template;
 use axum::{extract::State, response::Html};
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 use trainyard_core::{
     model::{ClusterId, Provider},
     plan::words,
 };
 
 use super::{
-    shown, told,
+    shown,
+    sort::{self, Column, Head, Holds, Key, Placed, Sort},
+    told,
     view::{Section, Shell, Tone, When},
     viewer,
 };
@@ -19,7 +22,10 @@ use crate::{
         clusters_read::{self, Cluster},
         page_reads,
     },
-    web::{Error, WebState, extract::Asker},
+    web::{
+        Error, WebState,
+        extract::{Asker, Params},
+    },
 };
 
 #[derive(Debug, Template)]
@@ -27,7 +33,14 @@ use crate::{
 pub struct ClustersPage {
     pub shell: Shell,
     pub summary: String,
+    pub heads: Vec<Head>,
     pub rows: Vec<ClusterRow>,
+}
+
+/// What the address asks for.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ClustersQuery {
+    sort: Option<String>,
 }
 
 #[derive(Debug, Clone, Template)]
@@ -55,29 +68,74 @@ pub struct ClusterRow {
     pub seen: Option<When>,
 }
 
+/// The columns of [`ClusterRow`].
+pub const COLUMNS: [Column; 9] = [
+    Column::new("State", "state", Holds::State),
+    Column::new("Cluster", "name", Holds::Text),
+    Column::new("Comes from", "provider", Holds::Text),
+    Column::new("Nodes ready", "nodes", Holds::Number),
+    Column::new("CPU free, cores", "cpu", Holds::Number),
+    Column::new("GPUs free", "gpus", Holds::Number),
+    Column::new("Running", "running", Holds::Number),
+    Column::new("Waiting", "waiting", Holds::Number),
+    Column::new("Seen", "seen", Holds::Time),
+];
+/// What nobody looks after first.
+pub const WORST: Sort = Sort {
+    word: "state",
+    falls: true,
+};
 const SHOWN: i64 = 500;
 
 /// `GET /clusters`.
-pub async fn page(State(state): State<WebState>, asker: Asker) -> Result<Html<String>, Error> {
-    let mut page = load(&state.db, &asker.scope(), state.actions.now()).await?;
+pub async fn page(
+    State(state): State<WebState>,
+    asker: Asker,
+    Params(query): Params<ClustersQuery>,
+) -> Result<Html<String>, Error> {
+    let mut page = load(&state.db, &asker.scope(), &query, state.actions.now()).await?;
     page.shell.viewer = viewer(&asker);
     shown(&page)
 }
 
-pub async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<ClustersPage, DbError> {
-    let mut clusters = clusters_read::list(db, scope, None, SHOWN).await?;
-    // What nobody looks after first.
-    clusters.sort_by_key(|cluster| (cluster.stale_since.is_none(), cluster.phase == "active"));
+pub async fn load(db: &Db, scope: &Scope, query: &ClustersQuery, now: DateTime<Utc>) -> Result<ClustersPage, DbError> {
+    let clusters = clusters_read::list(db, scope, None, SHOWN).await?;
     let ids: Vec<ClusterId> = clusters.iter().map(|cluster| cluster.id).collect();
     let rooms = page_reads::rooms(db, &ids).await?;
     let stale = clusters.iter().filter(|cluster| cluster.stale_since.is_some()).count() as u64;
     let all = clusters.len() as u64;
+    let sort = Sort::of(query.sort.as_deref(), &COLUMNS, WORST);
+    let address = |sort: Option<&str>| told::address("/clusters", &[("sort", sort)]);
+    let placed = clusters.iter().map(|cluster| {
+        let room = rooms.get(&cluster.id);
+        Placed {
+            key: match sort.word {
+                "name" => Key::Text(cluster.name.clone()),
+                "provider" => Key::Text(provider(cluster.provider).to_owned()),
+                "nodes" => Key::Number(cluster.nodes_ready),
+                "cpu" => Key::Number(room.map_or(0, |room| room.cpu_milli_free)),
+                "gpus" => Key::Number(room.map_or(0, |room| room.gpus_free)),
+                "running" => Key::Number(cluster.jobs_active),
+                "waiting" => Key::Number(cluster.jobs_queued),
+                "seen" => Key::Number(cluster.observed_at.map_or(0, |at| at.timestamp_millis())),
+                _ => Key::Number(match (cluster.stale_since, cluster.phase.as_str()) {
+                    (Some(_), _) => 2,
+                    (None, "active") => 0,
+                    (None, _) => 1,
+                }),
+            },
+            name: cluster.name.clone(),
+            id: cluster.id.to_string(),
+            row: cluster,
+        }
+    });
+    let (clusters, _) = sort::page(placed.collect(), sort, None, SHOWN as usize);
     Ok(ClustersPage {
         shell: Shell {
             title: "Clusters".into(),
             section: Section::Clusters,
             live: Some("/clusters/live".into()),
-            here: "/clusters".into(),
+            here: address(query.sort.as_deref()),
             ..Shell::default()
         },
         summary: match (all, stale) {
@@ -89,8 +147,9 @@ pub async fn load(db: &Db, scope: &Scope, now: DateTime<Utc>) -> Result<Clusters
                 words::counted(all, "cluster")
             ),
         },
+        heads: sort::heads(&COLUMNS, sort, |sort| address(Some(sort))),
         rows: clusters
-            .iter()
+            .into_iter()
             .map(|cluster| {
                 let room = rooms.get(&cluster.id);
                 let (tone, sentence) = state_of(cluster, now);

@@ -1,9 +1,11 @@
 //! A refusal or a fault as a page, made from the same table that the API answers from.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 
-use super::{told, view::Shell};
-use crate::web::error::Problem;
+use super::{form, told, view::Shell};
+use crate::web::{error::Problem, face::Typed};
 
 #[derive(Debug, Template)]
 #[template(path = "error.html")]
@@ -16,11 +18,36 @@ pub struct ErrorPage {
     pub hint: Option<String>,
     /// Trying the same again may help.
     pub retry: bool,
+    /// The form that met a fault which passes, with what was typed.
+    pub again: Option<Again>,
     pub request: Option<String>,
 }
 
+/// A form to send again as it was.
+#[derive(Debug, Clone)]
+pub struct Again {
+    pub action: String,
+    /// What goes along unseen.
+    pub hidden: Vec<(String, String)>,
+    /// What has several lines, and can be copied or changed.
+    pub texts: Vec<(String, String)>,
+}
+
+impl Again {
+    /// Nothing, unless all of it can be read.
+    fn of(typed: &Typed) -> Option<Self> {
+        let fields: BTreeMap<String, String> = form(&typed.body).ok()?;
+        let (texts, hidden) = fields.into_iter().partition(|(_, value)| value.contains('\n'));
+        Some(Self {
+            action: typed.path.clone(),
+            hidden,
+            texts,
+        })
+    }
+}
+
 /// A problem as a whole page. Nothing is asked of the database, which may be what is away.
-pub fn page(problem: &Problem) -> String {
+pub fn page(problem: &Problem, typed: Option<&Typed>) -> String {
     let faults = problem
         .errors
         .iter()
@@ -29,6 +56,8 @@ pub fn page(problem: &Problem) -> String {
         0 | 1 => problem.detail.clone(),
         _ => faults.collect::<Vec<_>>().join("; "),
     };
+    let retry = problem.retry_after.is_some();
+    let again = typed.filter(|_| retry).and_then(Again::of);
     let page = ErrorPage {
         shell: Shell {
             title: problem.title.clone(),
@@ -40,8 +69,10 @@ pub fn page(problem: &Problem) -> String {
         code: problem.code.clone(),
         title: problem.title.clone(),
         detail: told::full(&detail),
-        hint: problem.hint.as_deref().map(told::full),
-        retry: problem.retry_after.is_some(),
+        // Marks of code are for terminals.
+        hint: (problem.hint.as_deref()).map(|hint| told::full(hint).replace('`', "")),
+        retry,
+        again,
         request: problem.request_id.clone(),
     };
     page.render().unwrap_or_else(|_| problem.status.to_string())
@@ -56,9 +87,26 @@ mod tests {
     fn every_problem_is_a_page_and_its_words_stay_words() {
         for &code in Code::ALL {
             let problem = Error::new(code, "<script>alert(1)</script>").hint("try \"this\"").0;
-            let page = page(&problem);
+            let page = page(&problem, None);
             assert!(page.contains(code.title()) && page.contains(code.as_str()), "{code:?}");
             assert!(!page.contains("<script>alert"), "{code:?}");
         }
+    }
+
+    #[test]
+    fn what_was_typed_stands_on_the_page_of_a_fault_that_passes_and_of_no_other() {
+        let typed = Typed {
+            path: "/jobs/new".into(),
+            body: "csrf=c1&do=submit&document=name%3A+a%0D%0Ab%3A+%3C%2Ftextarea%3E".into(),
+        };
+        let away = Error::new(Code::Unavailable, "away").retry_after(2).0;
+        let kept = page(&away, Some(&typed));
+        assert!(kept.contains(r#"<form method="post" action="/jobs/new""#), "{kept}");
+        assert!(kept.contains(r#"name="do" value="submit""#));
+        assert!(kept.contains("name: a\r\nb: &#60;/textarea&#62;</textarea>"), "{kept}");
+        let told = page(&Error::silent().0, None);
+        assert!(told.contains("run trainyard doctor on the server"), "{told}");
+        let refused = page(&Error::new(Code::Forbidden, "no").0, Some(&typed));
+        assert!(!refused.contains("textarea"));
     }
 }

@@ -15,14 +15,16 @@ use trainyard_core::{
 };
 
 use super::{
-    shown, told,
+    shown,
+    sort::{Column, Head, Holds, Sort, heads},
+    told,
     view::{Choice, Pages, Section, SelectOption, Shell, Tone, When},
     viewer,
 };
 use crate::{
     db::{
         Db, DbError, Scope, clusters_read,
-        jobs_list::{self, JobFilter},
+        jobs_list::{self, JobFilter, Order},
         jobs_read::Job,
         page_reads::{self, Aside, COUNTED},
         teams,
@@ -47,6 +49,9 @@ pub struct JobsPage {
     pub teams: Vec<SelectOption>,
     pub clusters: Vec<SelectOption>,
     pub filtered: bool,
+    /// The order that the address asks for, kept by the form.
+    pub sort: Option<String>,
+    pub heads: Vec<Head>,
     pub rows: Vec<JobRow>,
     pub pages: Pages,
 }
@@ -84,8 +89,27 @@ pub struct JobsQuery {
     team: Option<String>,
     cluster: Option<String>,
     label: Option<String>,
-    before: Option<String>,
+    /// `submitted` or `-submitted`.
+    sort: Option<String>,
+    /// The last job of the page before.
+    after: Option<String>,
 }
+
+/// The columns of [`JobRow`]. Jobs have no end, so they are sorted only as their indexes are: by age.
+pub const COLUMNS: [Column; 8] = [
+    Column::new("State", "", Holds::State),
+    Column::new("Job", "", Holds::Text),
+    Column::new("Team, owner", "", Holds::Text),
+    Column::new("Cluster", "", Holds::Text),
+    Column::new("Replicas", "", Holds::Number),
+    Column::new("GPUs", "", Holds::Number),
+    Column::new("Submitted", "submitted", Holds::Time),
+    Column::new("Ran", "", Holds::Text),
+];
+pub const NEWEST: Sort = Sort {
+    word: "submitted",
+    falls: true,
+};
 
 const PAGE: i64 = 50;
 /// A team with more clusters filters by the cluster's page.
@@ -142,6 +166,7 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
         .team
         .as_ref()
         .map(|name| teams.iter().find(|team| team.name == *name).map(|team| team.id));
+    let sort = Sort::of(query.sort.as_deref(), &COLUMNS, NEWEST);
     let cluster = query.cluster.as_ref().map(|name| {
         clusters
             .iter()
@@ -158,10 +183,11 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
                 cluster: cluster.flatten(),
                 labels: query.labels(),
                 text: query.text.clone(),
+                order: if sort.falls { Order::Newest } else { Order::Oldest },
                 ..JobFilter::default()
             };
-            let before = query.before.as_ref().and_then(|id| id.parse().ok());
-            let page = jobs_list::page(db, scope, &filter, before, PAGE).await?;
+            let after = query.after.as_ref().and_then(|id| id.parse().ok());
+            let page = jobs_list::page(db, scope, &filter, after, PAGE).await?;
             (rows(db, &page.jobs, now).await?, page.next)
         }
     };
@@ -170,14 +196,14 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
     let waiting = named(counts.get("queued"));
     let running = named(counts.get("running")) + named(counts.get("starting")) + named(counts.get("stopping"));
     let suspended = named(counts.get("suspended"));
-    let here = query.address(None, None);
-    let old = query.before.is_some();
+    let here = query.address(&[]);
+    let later = query.after.is_some();
     Ok(JobsPage {
         shell: Shell {
             title: title(failed, waiting),
             section: Section::Jobs,
-            // What is older than a page's place does not move; only the newest page is live.
-            live: (!old).then(|| here.replacen("/jobs", "/jobs/live", 1)),
+            // Only the first page is live: what lies behind one place does not move.
+            live: (!later).then(|| here.replacen("/jobs", "/jobs/live", 1)),
             here: here.clone(),
             ..Shell::default()
         },
@@ -195,9 +221,11 @@ pub async fn load(db: &Db, scope: &Scope, query: &JobsQuery, now: DateTime<Utc>)
             query.cluster.as_deref(),
         ),
         pages: Pages {
-            newer: old.then(|| query.address(None, None)),
-            older: next.map(|next| query.address(None, Some(next))),
+            first: later.then(|| query.address(&[])),
+            next: next.map(|next| query.address(&[("after", Some(&next.to_string()))])),
         },
+        heads: heads(&COLUMNS, sort, |sort| query.address(&[("sort", Some(sort))])),
+        sort: query.sort.clone(),
         text: query.text.unwrap_or_default(),
         label: query.label.unwrap_or_default(),
         state: query.state,
@@ -302,13 +330,13 @@ fn summary(failed: i64, waiting: i64, running: i64, suspended: i64) -> String {
 fn choices(query: &JobsQuery, failed: i64, waiting: i64, running: i64, suspended: i64) -> Vec<Choice> {
     let all = Choice {
         label: "All".into(),
-        href: query.address(Some(""), None),
+        href: query.address(&[("state", None)]),
         current: query.state.is_none(),
         count: None,
     };
     let states = STATES.iter().map(|(word, label, _)| Choice {
         label: (*label).to_owned(),
-        href: query.address(Some(word), None),
+        href: query.address(&[("state", Some(word))]),
         current: query.state.as_deref() == Some(word),
         count: match *word {
             "open" => Some(counted(waiting + running + suspended)),
@@ -350,7 +378,8 @@ impl JobsQuery {
             team: some(&self.team),
             cluster: some(&self.cluster),
             label: some(&self.label),
-            before: some(&self.before),
+            sort: some(&self.sort),
+            after: some(&self.after),
         }
     }
 
@@ -374,27 +403,24 @@ impl JobsQuery {
             .collect()
     }
 
-    /// This list with another state (empty: all), from another place.
-    fn address(&self, state: Option<&str>, before: Option<JobId>) -> String {
-        let state = state.or(self.state.as_deref()).filter(|state| !state.is_empty());
-        let before = before.map(|id| id.to_string());
-        let pairs = [
-            ("state", state),
+    /// The first page of this list with some of its parameters changed.
+    fn address(&self, changes: &[(&str, Option<&str>)]) -> String {
+        let mut pairs = [
+            ("state", self.state.as_deref()),
             ("text", self.text.as_deref()),
             ("team", self.team.as_deref()),
             ("cluster", self.cluster.as_deref()),
             ("label", self.label.as_deref()),
-            ("before", before.as_deref()),
+            ("sort", self.sort.as_deref()),
+            ("after", None),
         ];
-        let query: Vec<String> = pairs
-            .into_iter()
-            .filter_map(|(name, value)| Some(format!("{name}={}", told::encoded(value?))))
-            .collect();
-        if query.is_empty() {
-            "/jobs".into()
-        } else {
-            format!("/jobs?{}", query.join("&"))
+        for (name, value) in changes {
+            pairs
+                .iter_mut()
+                .filter(|pair| pair.0 == *name)
+                .for_each(|pair| pair.1 = *value);
         }
+        told::address("/jobs", &pairs)
     }
 }
 
@@ -410,8 +436,11 @@ mod tests {
             ..JobsQuery::default()
         }
         .without_empty();
-        assert_eq!(query.address(Some("failed"), None), "/jobs?state=failed&text=a%26b");
-        assert_eq!(query.address(None, None), "/jobs?text=a%26b");
+        assert_eq!(
+            query.address(&[("state", Some("failed"))]),
+            "/jobs?state=failed&text=a%26b"
+        );
+        assert_eq!(query.address(&[]), "/jobs?text=a%26b");
         assert!(query.is_filtered());
         let labelled = JobsQuery {
             label: Some("exp = moe".into()),

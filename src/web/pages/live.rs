@@ -1,5 +1,6 @@
 //! Live changes of pages, as Server-Sent Events: `patch` (`{"id", "html"}`: an element to put in place), `rows` (all rows
-//! of a list, and its summary), `title`, `again` (come back: who may look is asked anew), `end` (nothing will change any more).
+//! of a list, and its summary), `title`, `again` (come back: who may look is asked anew), `away` and `back` (of the
+//! records), `end` (nothing will change any more).
 //!
 //! What a page shows is read again when its subject changed, which costs one small query a second to know, and now and
 //! then for the times in words. Only what differs from what was sent last is sent.
@@ -32,6 +33,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const STALE: u32 = 10;
 /// Who may look is asked anew after so many looks.
 const AGAIN: u32 = 300;
+/// A look that takes longer is given up, and the reader is told.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// An idle connection hears from us after so many looks.
 const HEARTBEAT: u32 = 15;
 
@@ -157,7 +160,7 @@ pub async fn clusters(State(state): State<WebState>, asker: Asker) -> Result<Res
     let look = move || {
         let (state, scope) = (source.clone(), scope.clone());
         async move {
-            let page = cluster_list::load(&state.db, &scope, state.actions.now()).await?;
+            let page = cluster_list::load(&state.db, &scope, &Default::default(), state.actions.now()).await?;
             let rows = page.rows.into_iter();
             let rows = rows.map(|row| (row.id.clone(), cluster_list::ClusterRowFragment { row }.render()));
             Ok(Look::Rows {
@@ -294,22 +297,19 @@ where
             let _ = sender.send(frame::of_json(None, "again", "{}")).await;
             return;
         }
-        let messages = match pulse().await {
-            Ok(now) if now == beat && looks % STALE != 0 => Vec::new(),
-            Ok(now) => {
-                beat = now;
-                match look().await {
-                    Ok(found) => sent.messages(found),
-                    Err(error) => match sent.excuse(&error) {
-                        Some(messages) => messages,
-                        None => continue,
-                    },
-                }
+        let looking = async {
+            let now = pulse().await?;
+            if now == beat && looks % STALE != 0 {
+                return Ok(None);
             }
-            Err(error) => match sent.excuse(&error) {
-                Some(messages) => messages,
-                None => continue,
-            },
+            beat = now;
+            look().await.map(Some)
+        };
+        let messages = match tokio::time::timeout(PATIENCE, looking).await {
+            Ok(Ok(None)) => Vec::new(),
+            Ok(Ok(Some(found))) => sent.messages(found),
+            Ok(Err(error)) => sent.excuse(&error),
+            Err(_) => sent.excuse(&Error::silent()),
         };
         let over = sent.over;
         for message in messages {

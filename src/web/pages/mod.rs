@@ -21,6 +21,7 @@ pub mod restored;
 pub mod search;
 pub mod settings;
 pub mod sign_in;
+pub mod sort;
 pub mod terminal;
 pub mod timeline;
 pub mod told;

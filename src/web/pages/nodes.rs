@@ -9,10 +9,13 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use trainyard_core::{model::NodeId, plan::words};
 
+pub mod table;
+
 use super::{
-    clusters::cores,
-    found, shown, told,
-    view::{Choice, Grid, GridCell, GridGroup, GridRun, Pages, Section, Shell, Tone, When},
+    found, shown,
+    sort::{self, Head, Sort},
+    told,
+    view::{Choice, Grid, GridCell, GridGroup, GridRun, Pages, Section, Shell, Tone},
     viewer,
 };
 use crate::{
@@ -26,6 +29,7 @@ use crate::{
         extract::{Asker, Params, PathOf},
     },
 };
+pub use table::{NodeRow, NodeRowFragment};
 
 #[derive(Debug, Clone, Template)]
 #[template(path = "nodes.html", blocks = ["choices", "nodes"])]
@@ -39,31 +43,9 @@ pub struct NodesPage {
     pub grid_href: String,
     /// Not all nodes are asked for.
     pub filtered: bool,
+    pub heads: Vec<Head>,
     pub rows: Vec<NodeRow>,
     pub pages: Pages,
-}
-
-#[derive(Debug, Clone, Template)]
-#[template(
-    source = "{% import \"parts.html\" as parts %}{% include \"node_row.html\" %}",
-    ext = "html"
-)]
-pub struct NodeRowFragment {
-    pub row: NodeRow,
-}
-
-#[derive(Debug, Clone)]
-pub struct NodeRow {
-    pub id: String,
-    pub tone: Tone,
-    pub sentence: String,
-    pub name: String,
-    pub place: String,
-    pub cpu: String,
-    pub memory: String,
-    pub gpus: String,
-    pub replicas: String,
-    pub seen: When,
 }
 
 /// What the address asks for.
@@ -75,11 +57,12 @@ pub struct NodesQuery {
     state: Option<String>,
     /// A cluster's id or name.
     cluster: Option<String>,
-    /// The end of the last node's id on the page before.
+    /// A column of the table.
+    sort: Option<String>,
+    /// The place of the last node on the page before.
     after: Option<String>,
 }
 
-const PAGE: usize = 50;
 const MOST: i64 = 20_000;
 /// From here on a grid says more than a table.
 const MANY: usize = 50;
@@ -111,6 +94,11 @@ impl Health {
             ("ready", ..) => Health::Critical,
             _ => Health::NotReady,
         }
+    }
+
+    fn badness(self) -> i64 {
+        let place = Health::ALL.iter().position(|known| *known == self);
+        (Health::ALL.len() - place.unwrap_or(0)) as i64
     }
 
     fn tone(self) -> Tone {
@@ -187,31 +175,26 @@ pub async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>
             ("view", query.view.as_deref()),
             ("state", query.state.as_deref()),
             ("cluster", wanted),
+            ("sort", query.sort.as_deref()),
         ];
         for (name, value) in changes {
             pairs.retain(|(known, _)| known != name);
             pairs.push((name, *value));
         }
-        let pairs: Vec<String> = pairs
-            .into_iter()
-            .filter_map(|(name, value)| Some(format!("{name}={}", told::encoded(value?))))
-            .collect();
-        if pairs.is_empty() {
-            "/nodes".to_owned()
-        } else {
-            format!("/nodes?{}", pairs.join("&"))
-        }
+        told::address("/nodes", &pairs)
     };
     let as_grid = match query.view.as_deref() {
         Some("grid") => true,
         Some("table") => false,
         _ => shown.len() > MANY,
     };
-    let (rows, older) = if as_grid {
+    let sort = Sort::of(query.sort.as_deref(), &table::COLUMNS, table::WORST);
+    let (rows, next) = if as_grid {
         (Vec::new(), None)
     } else {
-        table(db, query, &shown, now).await?
+        table::page(db, &shown, sort, query.after.as_deref(), now).await?
     };
+    let as_table = |name: &str, value: &str| address(&[("view", Some("table")), (name, Some(value))]);
     let (bad, critical) = (count(Health::NotReady), count(Health::Critical));
     let choices = std::iter::once(Choice {
         label: "All".into(),
@@ -241,9 +224,10 @@ pub async fn load(db: &Db, scope: &Scope, query: &NodesQuery, now: DateTime<Utc>
         grid_href: address(&[("view", Some("grid"))]),
         filtered: state.is_some() || wanted.is_some(),
         rows,
+        heads: sort::heads(&table::COLUMNS, sort, |sort| as_table("sort", sort)),
         pages: Pages {
-            newer: query.after.as_ref().map(|_| address(&[])),
-            older: older.map(|after| address(&[("view", Some("table")), ("after", Some(&after))])),
+            first: query.after.as_ref().map(|_| address(&[])),
+            next: next.map(|after| as_table("after", &after)),
         },
     })
 }
@@ -354,61 +338,6 @@ fn short(name: &str) -> String {
 fn tail(id: NodeId) -> String {
     let text = id.0.simple().to_string();
     text[text.len() - 10..].to_owned()
-}
-
-/// A page of rows, the worst first, and where the next one begins.
-async fn table(
-    db: &Db,
-    query: &NodesQuery,
-    cells: &[&Cell],
-    now: DateTime<Utc>,
-) -> Result<(Vec<NodeRow>, Option<String>), DbError> {
-    let mut order: Vec<&Cell> = cells.to_vec();
-    order.sort_by_key(|cell| Health::ALL.iter().position(|known| *known == health(cell)));
-    let from = match &query.after {
-        Some(after) => order
-            .iter()
-            .position(|cell| tail(cell.id) == *after)
-            .map_or(0, |place| place + 1),
-        None => 0,
-    };
-    let page: Vec<&Cell> = order.iter().skip(from).take(PAGE).copied().collect();
-    let more = order.len() > from + page.len();
-    let after = page.last().filter(|_| more).map(|cell| tail(cell.id));
-    let ids: Vec<NodeId> = page.iter().map(|cell| cell.id).collect();
-    let replicas = page_reads::replicas_on(db, &ids).await?;
-    let worst = page_reads::worst_on(db, &ids).await?;
-    Ok((
-        page.into_iter()
-            .map(|cell| {
-                let worst = worst.get(&cell.id).map(String::as_str);
-                row(cell, worst, replicas.get(&cell.id).copied().unwrap_or(0), now)
-            })
-            .collect(),
-        after,
-    ))
-}
-
-fn row(cell: &Cell, worst: Option<&str>, replicas: i64, now: DateTime<Utc>) -> NodeRow {
-    let health = health(cell);
-    let pool = cell.pool.as_ref().map(|pool| format!(", {pool}")).unwrap_or_default();
-    NodeRow {
-        id: cell.id.to_string(),
-        tone: health.tone(),
-        sentence: match (told_health(health, cell.into(), now), worst) {
-            (sentence, Some(worst)) if matches!(health, Health::Critical | Health::Warning) => {
-                format!("{sentence}: {worst}")
-            }
-            (sentence, _) => sentence,
-        },
-        name: cell.name.clone(),
-        place: format!("{}{pool}", cell.cluster),
-        cpu: cores(cell.cpu_milli),
-        memory: format!("{:.1}", cell.memory_bytes as f64 / 1_073_741_824.0),
-        gpus: words::count(cell.gpus),
-        replicas: words::count(replicas),
-        seen: told::when(cell.observed_at, now),
-    }
 }
 
 /// A node's state in words.

@@ -60,6 +60,9 @@ pub struct NumbersQuery {
 
 /// A table longer than this says so; the API has all points.
 const ROWS: usize = 1_000;
+/// Said where the outlines of long series stand in for them.
+const THINNED: &str =
+    " So many points are told by the lowest and the highest of each 128; a smaller part shows every one.";
 /// So many replicas have a column each.
 const COLUMNS: usize = 16;
 
@@ -80,19 +83,22 @@ pub async fn of_job(
         names: &names,
         ..Selection::default()
     };
-    let points = metrics::read(&state.db, Owner::Job(key), &selection).await?;
+    let owner = Owner::Job(key);
+    let (whole, _) = metrics::outline(&state.db, owner, &selection).await?;
     let used = series == job::measures::CPU || series == job::measures::MEMORY;
-    let by_step = !used && points.values().flatten().any(|point| point.step.is_some());
+    let by_step = !used && whole.values().flatten().any(|point| point.step.is_some());
     let path = format!("/jobs/{id}/numbers/{}", told::encoded(&series));
     let kept = ("attempt", attempt.to_string());
-    let (place, points) = narrowed(path, kept, &query, points, by_step)?;
+    let (place, range) = placed(path, kept, &query, &whole, by_step)?;
+    let (points, thinned) = metrics::outline(&state.db, owner, &range.of(selection)).await?;
     let replicas = attempts_read::replicas(&state.db, &home, attempt, None, job::load::REPLICAS).await?;
     let draw = |size| job::measures::plot(id, attempt, &series, &points, &replicas, size);
     let (plot, small) = (draw(Size::Large), draw(Size::Small));
     let (title, unit, scale) = job::measures::called(&series, job::measures::most(&points));
     let (columns, rows, cut) = table(&points, by_step, unit, scale);
+    let cut = cut + if thinned { THINNED } else { "" };
     let api = format!(
-        "/api/v1/jobs/{id}/metrics?attempt={attempt}&name={}",
+        "/api/v1/jobs/{id}/metrics?attempt={attempt}&series={}",
         told::encoded(&series)
     );
     shown(&NumbersPage {
@@ -149,9 +155,11 @@ pub async fn of_node(
         since: Some(since),
         ..Selection::default()
     };
-    let points = metrics::read(&state.db, Owner::Node(id), &selection).await?;
+    let owner = Owner::Node(id);
+    let (whole, _) = metrics::outline(&state.db, owner, &selection).await?;
     let path = format!("/nodes/{id}/numbers/{}", told::encoded(&series));
-    let (place, points) = narrowed(path, ("range", range.to_owned()), &query, points, false)?;
+    let (place, part) = placed(path, ("range", range.to_owned()), &query, &whole, false)?;
+    let (points, thinned) = metrics::outline(&state.db, owner, &part.of(selection)).await?;
     let draw = |size| node::measures::plots(id, range, &points, state.actions.now(), size).pop();
     let (plot, small) = (draw(Size::Large), draw(Size::Small));
     let (title, unit, scale, _) = node::measures::called(&series);
@@ -159,8 +167,9 @@ pub async fn of_node(
         .iter()
         .map(|(key, points)| (key.clone(), node::measures::shown(&series, points)));
     let (columns, rows, cut) = table(&told.collect(), false, unit, scale);
+    let cut = cut + if thinned { THINNED } else { "" };
     let api = format!(
-        "/api/v1/nodes/{id}/metrics?name={}&since={}",
+        "/api/v1/nodes/{id}/metrics?series={}&since={}",
         told::encoded(&series),
         since.format("%Y-%m-%dT%H:%M:%SZ")
     );
@@ -196,29 +205,26 @@ pub async fn of_node(
 
 type Series = BTreeMap<SeriesKey, Vec<Point>>;
 
-/// The part of the points that is asked for, and where that lies in all of them.
-fn narrowed(
+/// The part that is asked for, and where that lies in all that there is.
+fn placed(
     path: String,
     kept: (&'static str, String),
     query: &NumbersQuery,
-    mut points: Series,
+    whole: &Series,
     by_step: bool,
-) -> Result<(Place, Series), Error> {
+) -> Result<(Place, Range), Error> {
     let range = Range::parse(query.from.as_deref(), query.to.as_deref(), by_step)?;
     let mut place = Place {
         path,
         kept,
         ..Place::default()
     };
-    let places = points
+    let places = whole
         .values()
         .flatten()
         .filter_map(|point| range::place(point, by_step));
-    range.write(&mut place, places, by_step);
-    for series in points.values_mut() {
-        series.retain(|point| range::place(point, by_step).is_some_and(|at| range.has(at)));
-    }
-    Ok((place, points))
+    range.write(&mut place, places);
+    Ok((place, range))
 }
 
 /// One row a step or time, one column a replica, the newest first. Says what did not fit.

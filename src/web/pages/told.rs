@@ -275,6 +275,17 @@ pub fn encoded(text: &str) -> String {
     safe
 }
 
+/// An address with those of its parameters that have a value.
+pub fn address(path: &str, pairs: &[(&str, Option<&str>)]) -> String {
+    let query: Vec<String> = (pairs.iter())
+        .filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?))))
+        .collect();
+    match query.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{}", query.join("&")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

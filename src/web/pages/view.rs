@@ -200,11 +200,12 @@ pub struct EventRow {
     pub actor: Option<String>,
 }
 
-/// Links to the neighbouring pages of a list.
+/// Links from one page of a list, whatever its order.
 #[derive(Debug, Clone, Default)]
 pub struct Pages {
-    pub newer: Option<String>,
-    pub older: Option<String>,
+    /// Back to the first one, on every other.
+    pub first: Option<String>,
+    pub next: Option<String>,
 }
 
 /// A choice among links: a tab, a filter, a view.

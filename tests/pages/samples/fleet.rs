@@ -68,6 +68,9 @@ pub fn nodes(count: u32) -> NodesPage {
         }),
         grid_href: "/nodes".into(),
         filtered: false,
+        heads: sort::heads(&nodes::table::COLUMNS, nodes::table::WORST, |sort| {
+            format!("/nodes?sort={sort}")
+        }),
         rows: vec![],
         pages: Pages::default(),
     }
@@ -285,6 +288,9 @@ pub fn clusters() -> ClustersPage {
     ClustersPage {
         shell: shell("Clusters", Section::Clusters, &[]),
         summary: "1 of 2 clusters is looked after by a worker.".into(),
+        heads: sort::heads(&clusters::COLUMNS, clusters::WORST, |sort| {
+            format!("/clusters?sort={sort}")
+        }),
         rows: vec![
             row(Tone::Stale, "Not seen for 7 min: no worker holds it", "eks-east", "EKS"),
             row(Tone::Succeeded, "Active 6 d", "this-machine", "this machine"),

@@ -161,13 +161,13 @@ pub fn job_timeline(failed: bool) -> TimelineFigure {
                 ],
             },
             Lane {
-                label: "Node gpu-a-11".into(),
+                label: "Node gpu-a-11, gpu hot: 6 min".into(),
                 bars: vec![bar(
                     Tone::Warning,
                     36,
                     Some(30),
-                    "hot",
-                    "Temperature above 85 °C for 6 min",
+                    "node fault, warning",
+                    "Temperature above 85 °C, from 2026-11-30 15:24:00 UTC",
                 )],
                 points: vec![],
             },

@@ -39,6 +39,8 @@ pub fn jobs() -> JobsPage {
         teams: vec![option("", "All my teams"), option("vision", "vision")],
         clusters: vec![option("", "All clusters"), option("this-machine", "this-machine")],
         filtered: false,
+        sort: None,
+        heads: sort::heads(&jobs::COLUMNS, jobs::NEWEST, |sort| format!("/jobs?sort={sort}")),
         rows: vec![
             row(
                 Failed,
@@ -141,8 +143,8 @@ pub fn jobs() -> JobsPage {
             ),
         ],
         pages: Pages {
-            newer: None,
-            older: Some("/jobs?after=x".into()),
+            first: None,
+            next: Some("/jobs?after=x".into()),
         },
     }
 }

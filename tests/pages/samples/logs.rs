@@ -79,19 +79,24 @@ pub fn logs(searched: bool) -> LogsPage {
         one: false,
         found: searched.then(|| Found {
             summary: "\"nan\" was found 12 times, in 2 of 8 ranks".into(),
-            hits: (0..12)
-                .map(|index| FoundHit {
-                    href: "#worker-3.stdout.1248".into(),
-                    anchor: "worker-3.stdout.1248".into(),
-                    replica: format!("worker-{}", if index < 7 { 3 } else { 5 }),
-                    color: if index < 7 { 3 } else { 5 },
-                    line: 1190 + index,
-                    stderr: index < 7,
-                    before: "step=1190 loss=".into(),
-                    hit: "nan".into(),
-                    after: " lr=0.0003".into(),
+            groups: [(3, 1190, 7), (5, 1197, 5)]
+                .map(|(rank, from, lines)| FoundGroup {
+                    replica: format!("worker-{rank}"),
+                    color: rank,
+                    count: format!("{lines} lines"),
+                    hits: (from..from + lines)
+                        .map(|line| FoundHit {
+                            href: format!("#worker-{rank}.stdout.{line}"),
+                            anchor: format!("worker-{rank}.stdout.{line}"),
+                            line,
+                            stderr: rank == 3,
+                            before: "step=1190 loss=".into(),
+                            hit: "nan".into(),
+                            after: " lr=0.0003".into(),
+                        })
+                        .collect(),
                 })
-                .collect(),
+                .to_vec(),
         }),
         first_error: Some("#worker-3.stdout.1248".into()),
         download: "/x".into(),

@@ -98,6 +98,32 @@ pub fn error() -> ErrorPage {
             .into(),
         hint: Some("Wait a moment. If it lasts, run trainyard doctor on the server's machine.".into()),
         retry: true,
+        again: None,
         request: Some("9f1c22".into()),
+    }
+}
+
+/// The same while a form was sent.
+pub fn error_of_form() -> ErrorPage {
+    ErrorPage {
+        again: Some(Again {
+            action: "/jobs/new".into(),
+            hidden: vec![("do".into(), "submit".into()), ("key".into(), "k".into())],
+            texts: vec![("document".into(), DOCUMENT.into())],
+        }),
+        ..error()
+    }
+}
+
+pub fn forbidden() -> ErrorPage {
+    ErrorPage {
+        status: 403,
+        code: "forbidden".into(),
+        title: "Not allowed".into(),
+        detail: "This needs the role member in some team.".into(),
+        hint: Some("An owner of the team, or an admin, can give you that role.".into()),
+        retry: false,
+        again: None,
+        ..error()
     }
 }

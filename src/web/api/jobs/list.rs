@@ -143,5 +143,6 @@ async fn filter(state: &WebState, asker: &Asker, params: &ListParams) -> Result<
         text: params.text.clone().filter(|text| !text.is_empty()),
         from: params.from,
         to: params.to,
+        ..JobFilter::default()
     })
 }

@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use trainyard_core::model::{JobId, ReplicaKey};
 use utoipa::{IntoParams, ToSchema};
@@ -19,8 +20,8 @@ use super::super::super::{
 use crate::{
     actions::FieldFault,
     db::{
-        logs,
-        metrics::{self, Owner, Selection},
+        Db, DbError, logs,
+        metrics::{self, Owner, Point, Selection, SeriesKey},
     },
 };
 
@@ -47,6 +48,16 @@ pub struct MetricParams {
     /// At most this many points of each series and replica, evenly chosen, first and last always. Left out: 2000.
     #[param(minimum = 2, maximum = 100000)]
     pub points: Option<usize>,
+    /// `csv` or `json`, for who can't send `Accept`. As CSV all points are sent unless `points` is given.
+    #[param(inline)]
+    pub format: Option<Format>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    Csv,
+    Json,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -73,7 +84,7 @@ pub struct Series {
 }
 
 /// A job's series: numbers that its replicas printed or posted, and what was measured of them. As JSON columns, or as
-/// CSV with `Accept: text/csv`.
+/// CSV with `Accept: text/csv` or `format=csv`.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/metrics",
@@ -131,7 +142,33 @@ pub(in crate::web::api) async fn answer(
         replica: replica.as_ref(),
         since: params.since,
         until: params.until,
+        ..Selection::default()
     };
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let as_csv = params
+        .format
+        .map_or(accept.contains("text/csv"), |format| format == Format::Csv);
+    if as_csv {
+        let keys = metrics::keys(&state.db, owner, &selection).await?;
+        let rows = csv(
+            state.db.clone(),
+            owner,
+            keys,
+            (params.since, params.until),
+            params.points,
+        );
+        let mut response = Response::new(Body::from_stream(rows.inspect_err(broke_off)));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv"));
+        headers.insert(
+            header::CONTENT_DISPOSITION,
+            HeaderValue::from_static("attachment; filename=\"metrics.csv\""),
+        );
+        return Ok(response);
+    }
     let found = metrics::read(&state.db, owner, &selection).await?;
     let items: Vec<Series> = (found.into_iter())
         .map(|(key, points)| {
@@ -149,17 +186,6 @@ pub(in crate::web::api) async fn answer(
             }
         })
         .collect();
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    if accept.contains("text/csv") {
-        let mut response = Response::new(Body::from(csv(&items)));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv"));
-        return Ok(response);
-    }
     let names = metrics::names(&state.db, owner).await?;
     Ok(Json(MetricList { items, names }).into_response())
 }
@@ -176,22 +202,54 @@ fn chosen(total: usize, most: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-fn csv(items: &[Series]) -> String {
-    let mut out = String::from("series,attempt,role,index,step,time_ms,value\r\n");
-    for series in items {
-        let index = series.index.map(|index| index.to_string()).unwrap_or_default();
-        let head = format!(
-            "{},{},{},{index}",
-            quoted(&series.name),
-            series.attempt,
-            quoted(series.role.as_deref().unwrap_or_default())
-        );
-        for ((step, time), value) in series.steps.iter().zip(&series.times).zip(&series.values) {
-            let step = step.map(|step| step.to_string()).unwrap_or_default();
-            out.push_str(&format!("{head},{step},{time},{value}\r\n"));
+/// The head, then series by series, so that no more than one of them is at hand at once.
+fn csv(
+    db: Db,
+    owner: Owner,
+    keys: Vec<SeriesKey>,
+    (since, until): (Option<DateTime<Utc>>, Option<DateTime<Utc>>),
+    most: Option<usize>,
+) -> impl Stream<Item = Result<String, DbError>> {
+    let head = stream::once(async { Ok("series,attempt,role,index,step,time_ms,value\r\n".to_owned()) });
+    let rows = stream::iter(keys).then(move |key| {
+        let db = db.clone();
+        async move {
+            let names = [key.name.clone()];
+            let selection = Selection {
+                attempt: Some(key.attempt),
+                names: &names,
+                replica: key.replica.as_ref(),
+                since,
+                until,
+                ..Selection::default()
+            };
+            // Without a replica the selection has every replica's.
+            let points = metrics::read(&db, owner, &selection).await?.remove(&key);
+            let points = points.unwrap_or_default();
+            let places = chosen(points.len(), most.unwrap_or(usize::MAX));
+            Ok(lines(&key, places.map(|place| points[place])))
         }
+    });
+    head.chain(rows)
+}
+
+fn lines(key: &SeriesKey, points: impl Iterator<Item = Point>) -> String {
+    let (role, index) = match &key.replica {
+        Some(replica) => (replica.role.as_str(), replica.index.to_string()),
+        None => ("", String::new()),
+    };
+    let head = format!("{},{},{},{index}", quoted(&key.name), key.attempt, quoted(role));
+    let mut out = String::new();
+    for point in points {
+        let step = point.step.map(|step| step.to_string()).unwrap_or_default();
+        out.push_str(&format!("{head},{step},{},{}\r\n", point.at, point.value));
     }
     out
+}
+
+/// The head of the answer is sent by then; the client sees a body that breaks off.
+fn broke_off(error: &DbError) {
+    tracing::warn!(%error, "a table of numbers broke off");
 }
 
 /// A field that no table program takes for two fields or for a formula.

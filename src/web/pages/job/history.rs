@@ -1,4 +1,5 @@
-//! A job's timeline: its waits, its attempts with their phases, checkpoints and the first failure, on one axis.
+//! A job's timeline: its waits, its attempts with their phases, checkpoints and the first failure, and what was wrong with
+//! the nodes that it ran on, on one axis.
 
 use chrono::{DateTime, Utc};
 use trainyard_core::{
@@ -10,10 +11,12 @@ use crate::{
     db::{
         attempts_read::{Attempt, Replica},
         jobs_read::Job,
+        page_reads::NodePast,
         reports::Checkpoint,
         usage_read::UsageInterval,
     },
     web::pages::{
+        job::faults,
         timeline::{self, Bar, Lane, Point, PointKind, TimelineFigure},
         view::Tone,
     },
@@ -28,6 +31,7 @@ pub fn draw(
     intervals: &[UsageInterval],
     checkpoints: &[Checkpoint],
     replicas: &[Replica],
+    nodes: &[NodePast],
     now: DateTime<Utc>,
 ) -> TimelineFigure {
     let end = job.ended_at.unwrap_or(now);
@@ -51,6 +55,7 @@ pub fn draw(
             now,
         ));
     }
+    lanes.extend(faults::lanes(nodes, job.created_at, end));
     let title = format!(
         "Timeline of {}, from {} to {}",
         job.name,

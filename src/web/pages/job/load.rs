@@ -104,7 +104,7 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
         attempt: Some(number),
         ..metrics::Selection::default()
     };
-    let series = metrics::outline(db, metrics::Owner::Job(key), &selection).await?;
+    let (series, _) = metrics::outline(db, metrics::Owner::Job(key), &selection).await?;
     let failed = attempts.iter().find(|attempt| attempt.has_post_mortem);
     let post_mortem = match failed {
         // A retry that runs well again is what the page is about; its forerunner's end is in the attempts.
@@ -156,7 +156,8 @@ pub async fn load(state: &WebState, asker: &Asker, id: JobId, query: &JobQuery) 
     };
     let post_mortem = post_mortem.map(|end| ended::told(&end, id, &told_state, now));
     let facts = facts(job, &document, &aside, &checkpoints, &totals, now);
-    let timeline = history::draw(job, &attempts, &intervals, &checkpoints, &rows, now);
+    let past = page_reads::nodes_of_job(db, &home, job.ended_at.unwrap_or(now)).await?;
+    let timeline = history::draw(job, &attempts, &intervals, &checkpoints, &rows, &past, now);
     let plots = measures::plots(id, number, &series, &rows);
     Ok(JobPage {
         shell,

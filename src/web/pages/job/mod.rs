@@ -4,6 +4,7 @@ use askama::Template;
 use axum::{extract::State, response::Html};
 use trainyard_core::model::JobId;
 
+pub mod faults;
 pub mod history;
 pub mod load;
 pub mod measures;

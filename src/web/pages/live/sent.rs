@@ -36,6 +36,8 @@ pub struct Sent {
     hasher: std::hash::RandomState,
     /// When a large piece was last sent.
     large: HashMap<&'static str, Instant>,
+    /// The reader was told that the records can't be reached.
+    away: bool,
     /// Nothing will change any more.
     pub over: bool,
 }
@@ -52,6 +54,9 @@ impl Sent {
 
     pub fn messages(&mut self, found: Look) -> Vec<Bytes> {
         let mut messages = Vec::new();
+        if std::mem::take(&mut self.away) {
+            messages.push(frame::of_json(None, "back", "{}"));
+        }
         match found {
             Look::Pieces { title, pieces, last } => {
                 self.title(&title, &mut messages);
@@ -109,9 +114,15 @@ impl Sent {
         }
     }
 
-    /// What to tell when a look failed. `None`: nothing, since it passes by itself.
-    pub fn excuse(&mut self, error: &Error) -> Option<Vec<Bytes>> {
-        (error.0.status == 404).then(|| self.messages(Look::Gone))
+    /// What to tell when a look failed: that its subject is gone, or, once, that the records can't be read.
+    pub fn excuse(&mut self, error: &Error) -> Vec<Bytes> {
+        if error.0.status == 404 {
+            return self.messages(Look::Gone);
+        }
+        match std::mem::replace(&mut self.away, true) {
+            true => Vec::new(),
+            false => vec![frame::of_json(None, "away", "{}")],
+        }
     }
 }
 
@@ -162,14 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_gone_reloads_the_page_and_a_database_that_is_away_does_not() {
+    fn a_job_that_is_gone_reloads_the_page_and_a_database_that_is_away_is_told_once_until_it_is_back() {
         let mut sent = Sent::default();
-        assert!(sent.excuse(&Error::not_found("job", "x")).is_some() && sent.over);
-        let away = crate::db::DbError::Inconsistent {
-            table: "jobs",
-            key: String::new(),
-            what: String::new(),
-        };
-        assert!(Sent::default().excuse(&away.into()).is_none());
+        assert!(sent.excuse(&Error::not_found("job", "x")).len() == 1 && sent.over);
+        let mut sent = Sent::default();
+        sent.messages(look("a", false));
+        let away = sent.excuse(&Error::silent());
+        assert_eq!(&away[0][..], b"event: away\ndata: {}\n\n");
+        assert!(sent.excuse(&Error::silent()).is_empty() && !sent.over);
+        let back = sent.messages(look("a", false));
+        assert_eq!(back.len(), 1, "nothing else changed meanwhile");
+        assert_eq!(&back[0][..], b"event: back\ndata: {}\n\n");
+        assert!(sent.messages(look("a", false)).is_empty());
     }
 }

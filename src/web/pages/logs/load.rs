@@ -395,14 +395,14 @@ async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, addres
                 summary: format!(
                     "\"{quoted}\" is no regular expression: {why}. Untick Regex to search for the text itself."
                 ),
-                hits: Vec::new(),
+                groups: Vec::new(),
             });
         }
         (Err(error), _) => return Err(error.into()),
         (Ok(_), None) => {
             return Ok(Found {
                 summary: format!("\"{quoted}\" can't be searched for"),
-                hits: Vec::new(),
+                groups: Vec::new(),
             });
         }
     };
@@ -442,13 +442,10 @@ async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, addres
             words::counted(of.len() as u64, "rank"),
         ),
     };
-    let hits = result
-        .groups
-        .iter()
-        .flat_map(|group| &group.lines)
-        .map(|line| rows::hit(line, &pattern, address))
-        .collect();
-    Ok(Found { summary, hits })
+    Ok(Found {
+        summary,
+        groups: rows::grouped(result.groups, &pattern, address),
+    })
 }
 
 fn highlight(text: &str, is_regex: bool) -> Option<Regex> {

@@ -97,6 +97,16 @@ pub struct LogRow {
 pub struct Found {
     /// `"NaN" found 12 times, in 2 of 8 ranks`.
     pub summary: String,
+    pub groups: Vec<FoundGroup>,
+}
+
+/// What was found in one replica, by time.
+#[derive(Debug, Clone)]
+pub struct FoundGroup {
+    pub replica: String,
+    pub color: u32,
+    /// `7 lines`, `the first 50 lines`.
+    pub count: String,
     pub hits: Vec<FoundHit>,
 }
 
@@ -104,8 +114,6 @@ pub struct Found {
 pub struct FoundHit {
     pub href: String,
     pub anchor: String,
-    pub replica: String,
-    pub color: u32,
     pub line: u64,
     pub stderr: bool,
     pub before: String,

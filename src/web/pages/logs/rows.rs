@@ -1,13 +1,17 @@
 //! Stored lines as rows of the viewer.
 
-use std::sync::OnceLock;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use chrono::{DateTime, Utc};
 use regex::Regex;
+use trainyard_core::plan::words;
 
-use super::{FoundHit, LogRow};
+use super::{FoundGroup, FoundHit, LogRow};
 use crate::{
-    logs::line::{LineKind, LogLine},
+    logs::{
+        line::{LineKind, LogLine},
+        search,
+    },
     web::pages::{terminal, told},
 };
 
@@ -121,8 +125,31 @@ pub fn choose(rows: &mut [LogRow], at: Option<&str>, to: Option<&str>) {
     }
 }
 
+/// What was found, by replica; the streams of one are put together by time.
+pub fn grouped(groups: Vec<search::Group>, pattern: &Regex, address: &str) -> Vec<FoundGroup> {
+    let mut replicas: BTreeMap<(i32, String), (bool, Vec<LogLine>)> = BTreeMap::new();
+    for group in groups {
+        let Some(first) = group.lines.first() else { continue };
+        let replica = (first.rank, format!("{}-{}", first.role, first.index));
+        let (cut, lines) = replicas.entry(replica).or_default();
+        *cut |= group.cut;
+        lines.extend(group.lines);
+    }
+    let group = |((rank, replica), (cut, mut lines)): ((i32, String), (bool, Vec<LogLine>))| {
+        lines.sort_by(|one, other| one.at.cmp(&other.at));
+        let count = words::counted(lines.len() as u64, "line");
+        FoundGroup {
+            color: color(rank),
+            replica,
+            count: if cut { format!("the first {count}") } else { count },
+            hits: lines.iter().map(|line| hit(line, pattern, address)).collect(),
+        }
+    };
+    replicas.into_iter().map(group).collect()
+}
+
 /// A found line, cut around what was found.
-pub fn hit(line: &LogLine, pattern: &Regex, address: &str) -> FoundHit {
+fn hit(line: &LogLine, pattern: &Regex, address: &str) -> FoundHit {
     const AROUND: usize = 60;
     let text = terminal::plain(&line.text);
     let found = pattern.find(&text).map_or(0..0, |found| found.range());
@@ -131,8 +158,6 @@ pub fn hit(line: &LogLine, pattern: &Regex, address: &str) -> FoundHit {
     let anchor = anchor(line);
     FoundHit {
         href: format!("{address}&at={}#{anchor}", told::encoded(&anchor)),
-        replica: format!("{}-{}", line.role, line.index),
-        color: color(line.rank),
         line: line.line.unwrap_or(0),
         stderr: line.stream == trainyard_core::model::LogStream::Stderr,
         before: if lead.len() > AROUND {
@@ -237,5 +262,35 @@ mod tests {
             hit.href,
             "/jobs/x/logs?attempt=1&at=param-server-3.stderr.7#param-server-3.stderr.7"
         );
+    }
+
+    #[test]
+    fn what_is_found_stands_by_replica_and_within_it_by_time() {
+        let found = |rank: i32, stream, at: &str, cut| search::Group {
+            stream: 0,
+            lines: vec![LogLine {
+                at: at.into(),
+                rank,
+                index: rank,
+                stream,
+                ..line("loss=NaN")
+            }],
+            cut,
+        };
+        let groups = vec![
+            found(1, LogStream::Stdout, "2026-11-30T13:00:02.000Z", false),
+            found(1, LogStream::Stderr, "2026-11-30T13:00:01.000Z", true),
+            found(0, LogStream::Stdout, "2026-11-30T13:00:03.000Z", false),
+        ];
+        let grouped = grouped(groups, &Regex::new("NaN").unwrap(), "/jobs/x/logs?attempt=1");
+        let told: Vec<_> = (grouped.iter())
+            .map(|group| (group.replica.as_str(), group.count.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [("param-server-0", "1 line"), ("param-server-1", "the first 2 lines")]
+        );
+        let streams: Vec<bool> = grouped[1].hits.iter().map(|hit| hit.stderr).collect();
+        assert_eq!(streams, [true, false]);
     }
 }

@@ -47,7 +47,7 @@ pub async fn load(
         since: Some(since),
         ..metrics::Selection::default()
     };
-    let series = metrics::outline(db, metrics::Owner::Node(id), &selection).await?;
+    let (series, _) = metrics::outline(db, metrics::Owner::Node(id), &selection).await?;
     let timeline = changes(&node, &rows, &events, now);
     let conditions = told::conditions(rows, true, now);
     events.truncate(EVENTS as usize);

@@ -5,7 +5,7 @@ use trainyard_core::plan::words;
 
 use crate::{
     actions::FieldFault,
-    db::metrics::Point,
+    db::metrics::{Point, Selection},
     web::{Error, pages::told},
 };
 
@@ -39,6 +39,7 @@ impl Place {
 /// Both ends belong to it. An end that is left out is open.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Range {
+    by_step: bool,
     from: Option<i64>,
     to: Option<i64>,
 }
@@ -56,18 +57,32 @@ impl Range {
             }),
         };
         Ok(Self {
+            by_step,
             from: end("from", from)?,
             to: end("to", to)?,
         })
     }
 
-    pub fn has(&self, place: i64) -> bool {
-        self.from.is_none_or(|from| place >= from) && self.to.is_none_or(|to| place <= to)
+    /// The points of a selection that lie in it. Those without a place on this axis belong to no part of it.
+    pub fn of<'a>(&self, selection: Selection<'a>) -> Selection<'a> {
+        let moment = |milliseconds: i64| DateTime::from_timestamp_millis(milliseconds);
+        match self.by_step {
+            true if (self.from, self.to) == (None, None) => selection,
+            true => Selection {
+                steps: Some((self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX))),
+                ..selection
+            },
+            false => Selection {
+                since: self.from.and_then(moment).max(selection.since),
+                until: self.to.and_then(|to| moment(to.saturating_add(1))).or(selection.until),
+                ..selection
+            },
+        }
     }
 
     /// Fills in the form.
-    pub fn write(&self, place: &mut Place, points: impl Iterator<Item = i64>, by_step: bool) {
-        let say = |value: i64| match by_step {
+    pub fn write(&self, place: &mut Place, points: impl Iterator<Item = i64>) {
+        let say = |value: i64| match self.by_step {
             true => words::count(value),
             false => moment(value),
         };
@@ -77,7 +92,7 @@ impl Range {
         if let Some((low, high)) = ends {
             (place.first, place.last) = (say(low), say(high));
         }
-        place.unit = if by_step { "step" } else { "time, UTC" };
+        place.unit = if self.by_step { "step" } else { "time, UTC" };
         place.from = self.from.map(say).unwrap_or_default();
         place.to = self.to.map(say).unwrap_or_default();
     }
@@ -122,10 +137,11 @@ mod tests {
             };
             let mut shown = Place::default();
             let range = Range {
+                by_step,
                 from: Some(values[0]),
                 to: Some(values[1]),
             };
-            range.write(&mut shown, values.into_iter(), by_step);
+            range.write(&mut shown, values.into_iter());
             assert_eq!((&shown.first, &shown.last), (&shown.from, &shown.to));
             let again = Range::parse(Some(&shown.from), Some(&shown.to), by_step).unwrap();
             assert_eq!(again, range, "{shown:?}");
@@ -134,9 +150,23 @@ mod tests {
 
     #[test]
     fn both_ends_belong_to_it_and_either_may_be_open() {
-        let range = Range::parse(Some("10"), Some(" 1,200 "), true).unwrap();
-        assert!([9, 10, 1_200, 1_201].map(|step| range.has(step)) == [false, true, true, false]);
-        assert!(Range::parse(None, Some(""), true).unwrap().has(i64::MIN));
+        let steps = |from, to| {
+            let range = Range::parse(from, to, true).unwrap();
+            range.of(Selection::default()).steps
+        };
+        assert_eq!(steps(Some("10"), Some(" 1,200 ")), Some((10, 1_200)));
+        assert_eq!(steps(None, Some("7")), Some((i64::MIN, 7)));
+        assert_eq!(steps(None, Some("")), None);
+        let kept = Selection {
+            since: DateTime::from_timestamp(1_796_000_000, 0),
+            ..Selection::default()
+        };
+        let part = Range::parse(Some("2020-01-01 00:00"), Some("2026-11-30 17:05:00"), false)
+            .unwrap()
+            .of(kept.clone());
+        assert_eq!(part.since, kept.since, "the page's own bound stays");
+        let last = DateTime::parse_from_rfc3339("2026-11-30T17:05:00Z").unwrap();
+        assert!(part.until.is_some_and(|until| until > last), "the end belongs to it");
         assert!(Range::parse(Some("2026-11-30T17:05:00Z"), None, false).is_ok());
     }
 
