@@ -210,8 +210,7 @@ fn restore(args: RestoreArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Settings and log lines, before anything else is done.
-/// The same for what works on records that are there: making a database here would only hide that the folder is not the
+/// As [`settle`], for what works on records that are there: making a database here would only hide that the folder is not the
 /// one that was meant.
 fn settle_there(args: &ServerArgs) -> Result<Config, Failure> {
     let config = settle(args)?;
@@ -221,6 +220,7 @@ fn settle_there(args: &ServerArgs) -> Result<Config, Failure> {
     }
 }
 
+/// Settings and log lines, before anything else is done.
 fn settle(args: &ServerArgs) -> Result<Config, Failure> {
     let config = args.resolve(&Environment::read())?;
     if matches!(config.database, Database::Private(_)) {

@@ -110,7 +110,6 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
     }
 }
 
-/// The first admin by the word `admin`; others by their name, made if there is nobody of that name.
 /// A user by name or id; `admin` is the first one, whatever their name is by now.
 async fn known(db: &Db, who: &str, admin: UserId) -> Result<Option<UserId>, WayInError> {
     if who == "admin" {
