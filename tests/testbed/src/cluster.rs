@@ -32,7 +32,25 @@ pub struct Options {
     pub instance: Option<u8>,
 }
 
+impl std::fmt::Display for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = format!("{:?}", self.profile).to_lowercase();
+        write!(f, "profile {name}, {} fake nodes", self.fake_nodes)?;
+        match (self.real_nodes, self.controllers) {
+            (true, _) => Ok(()),
+            (false, true) => write!(f, ", no real nodes"),
+            (false, false) => write!(f, ", standing still with pods"),
+        }
+    }
+}
+
 impl Options {
+    /// Whether both make the same cluster.
+    pub fn like(&self, other: &Options) -> bool {
+        (self.profile, self.fake_nodes, self.real_nodes, self.controllers)
+            == (other.profile, other.fake_nodes, other.real_nodes, other.controllers)
+    }
+
     pub fn new(profile: Profile) -> Self {
         Options {
             profile,
@@ -361,7 +379,11 @@ fn save(path: &Path, value: &impl Serialize) -> Result<()> {
 }
 
 fn read<T: DeserializeOwned>(path: &Path, number: u8) -> Result<T> {
-    let text = std::fs::read_to_string(path).doing(format!("instance {number} does not run"))?;
+    let text = std::fs::read_to_string(path).map_err(|_| {
+        Error::Refused(format!(
+            "instance {number} does not run; `tests/testbed/up --instance {number}` starts it"
+        ))
+    })?;
     serde_json::from_str(&text).map_err(|e| refused("an instance's record")(&e))
 }
 

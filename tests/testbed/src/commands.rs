@@ -96,7 +96,7 @@ pub enum Fault {
 pub enum Watch {
     /// Records the list and the watch of a path, e.g. /api/v1/pods
     Record {
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = crate::number)]
         instance: u8,
         path: String,
         file: PathBuf,
@@ -125,8 +125,17 @@ pub fn build() -> Result<ExitCode> {
 pub async fn up(mut options: Options, pods: usize) -> Result<ExitCode> {
     machine::check()?;
     let layout = Layout::new(options.instance.unwrap_or(0));
+    // Whoever comes in the middle of a start would take it for one that was broken off.
+    let _alone = guard::starting(layout, &say)?;
     if guard::runs(layout)? {
         match Testbed::attach(layout.number) {
+            Ok(testbed) if !testbed.options.like(&options) => {
+                return Err(Error::Refused(format!(
+                    "instance {0} runs with other options ({1}), not with those that were asked for ({options}); end it with \
+                     `tests/testbed/down --instance {0}`, or take another number",
+                    layout.number, testbed.options
+                )));
+            }
             Ok(testbed) if testbed.missing().is_empty() && testbed.api_ready().await => {
                 println!("instance {} runs already", layout.number);
                 return show(&testbed);
@@ -207,8 +216,12 @@ pub fn leftovers() -> Result<ExitCode> {
 
 pub async fn status() -> Result<ExitCode> {
     for number in left::running()? {
-        let testbed = Testbed::attach(number)?;
         println!("instance {number}");
+        if !Layout::new(number).dir().join("testbed.json").exists() {
+            println!("is starting, or its start was broken off: `up` waits for the one and replaces the other");
+            continue;
+        }
+        let testbed = Testbed::attach(number)?;
         show(&testbed)?;
         for (space, program) in testbed.missing() {
             println!("missing     {program} on {space}");

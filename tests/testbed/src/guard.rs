@@ -26,11 +26,33 @@ pub fn spaces() -> impl Iterator<Item = &'static str> {
 
 /// Takes the lock of an instance, if it is free.
 pub fn try_lock(layout: Layout) -> Result<Option<Flock<File>>> {
+    try_file(&layout.lock())
+}
+
+/// Held by a person's `up` while it starts an instance; a second one waits for the first. It goes with its process, so a
+/// start that was killed is nobody's.
+pub fn starting(layout: Layout, say: &dyn Fn(&str)) -> Result<Flock<File>> {
+    let mut told = false;
+    loop {
+        if let Some(lock) = try_file(&layout.starting())? {
+            return Ok(lock);
+        }
+        if !std::mem::replace(&mut told, true) {
+            say(&format!(
+                "another `up` starts instance {}; waiting for it",
+                layout.number
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn try_file(path: &Path) -> Result<Option<Flock<File>>> {
     make_dir(&layout::state())?;
     let file = File::options()
         .create(true)
         .append(true)
-        .open(layout.lock())
+        .open(path)
         .doing("cannot open an instance's lock")?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),

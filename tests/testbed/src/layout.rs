@@ -66,6 +66,11 @@ impl Layout {
         state().join(format!("{}.lock", self.number))
     }
 
+    /// Held by `up` while it is at work.
+    pub fn starting(&self) -> PathBuf {
+        state().join(format!("{}.start.lock", self.number))
+    }
+
     /// What of the cache the instance uses; there from before its first program starts.
     pub fn built(&self) -> PathBuf {
         self.dir().join("built.json")

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use trainyard_testbed::cluster::Options;
-use trainyard_testbed::layout::Layout;
+use trainyard_testbed::layout::{self, Layout};
 use trainyard_testbed::{Profile, Result, faults, guard, space};
 
 mod commands;
@@ -14,6 +14,13 @@ mod commands;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The numbers that instances may have.
+fn number(text: &str) -> std::result::Result<u8, String> {
+    let last = layout::MAX_INSTANCES - 1;
+    let number = text.parse().ok().filter(|number| *number <= last);
+    number.ok_or_else(|| format!("instances have the numbers 0 to {last}"))
 }
 
 #[derive(Subcommand)]
@@ -28,7 +35,7 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         nodes: usize,
         /// Several instances run side by side under different numbers
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = number)]
         instance: u8,
         /// No real nodes and no operators
         #[arg(long)]
@@ -39,7 +46,7 @@ enum Command {
     },
     /// Ends an instance, or all, and says what is left
     Down {
-        #[arg(long, conflicts_with = "all")]
+        #[arg(long, conflicts_with = "all", value_parser = number)]
         instance: Option<u8>,
         #[arg(long)]
         all: bool,
@@ -50,7 +57,7 @@ enum Command {
     Leftovers,
     /// Breaks something
     Fault {
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = number)]
         instance: u8,
         #[command(subcommand)]
         fault: commands::Fault,
@@ -62,7 +69,7 @@ enum Command {
     },
     /// Runs a command inside of a space: control, node-1 or node-2
     Enter {
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = number)]
         instance: u8,
         space: String,
         #[arg(trailing_var_arg = true, required = true)]
