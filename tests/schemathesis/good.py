@@ -15,8 +15,11 @@ class World:
         made = served.made
         self.me = served.get("/api/v1/me")
         self.home = served.get("/api/v1/teams")["items"][0]
-        self.cluster = served.get("/api/v1/clusters")["items"][0]["id"]
+        here = served.get("/api/v1/clusters")["items"][0]
+        # Jobs name it, so that none goes to the machine that dies.
+        self.cluster, self.cluster_name = here["id"], here["name"]
         self.node = served.get("/api/v1/nodes")["items"][0]["id"]
+        self.dead = served.machine_that_died()
         self.failed = self.job("fails-at-once", ["sh", "-c", "echo out; echo step=1 loss=0.5; echo err >&2; exit 3"])
         self.running = self.job("runs-on", ["sleep", "600"])
         self.team = made("POST", "/api/v1/teams", {"name": "good-team"})["id"]
@@ -32,7 +35,7 @@ class World:
     def job(self, name, command):
         document = {
             "apiVersion": "trainyard.dev/v1", "kind": "Job", "name": name, "team": self.home["name"],
-            "labels": {"suite": "schemathesis"}, "restart": {"max": 0},
+            "labels": {"suite": "schemathesis"}, "restart": {"max": 0}, "cluster": self.cluster_name,
             "roles": [{"name": "main", "command": command, "resources": {"cpu": "10m", "memory": "32Mi"}}],
         }
         return self.served.made("POST", "/api/v1/jobs", document)["id"]
@@ -64,6 +67,12 @@ class World:
         self.served.made("PUT", f"/api/v1/secrets/{name}?team={self.home['name']}", {"values": {"key": "value"}})
         return name
 
+    def silent(self):
+        """The other machine's node, once it is known that nobody looks after it."""
+        path = f"/api/v1/nodes/{self.dead}"
+        self.served.until(lambda: self.served.get(path)["stale_since"], 60, "the other machine to be missed")
+        return self.dead
+
     def granted(self):
         team = self.served.made("POST", "/api/v1/teams", {"name": "granted-" + uuid.uuid4().hex[:8]})["id"]
         self.served.made("PUT", f"/api/v1/clusters/{self.cluster}/grants/{team}", {"level": "use"})
@@ -93,7 +102,7 @@ def requests(world):
     of_failed, of_running = path(job=world.failed), path(job=world.running)
     of_cluster, of_node = path(cluster=world.cluster), path(node=world.node)
     nothing = lambda: {}
-    document = example("single") | {"name": "made-by-hand", "team": world.home["name"]}
+    document = example("single") | {"name": "made-by-hand", "team": world.home["name"], "cluster": world.cluster_name}
     document["env"] = document["env"] | {"PACE": "0"}
     return {
         "healthz": nothing, "readyz": nothing, "job_schema": nothing, "get_me": nothing, "get_installation": nothing,
@@ -124,6 +133,7 @@ def requests(world):
         "remove_grant": lambda: {"path_parameters": {"cluster": world.cluster, "team": world.granted()}},
         "get_node": of_node, "list_node_conditions": of_node, "list_node_events": of_node,
         "get_node_metrics": of_node, "list_node_replicas": of_node,
+        "declare_gone": lambda: {"path_parameters": {"node": world.silent()}},
         "ask_check": body({"kind": "cluster.look", "cluster": world.cluster}),
         "get_check": path(check=world.check),
         "put_secret": body({"values": {"key": "value"}}, path_parameters={"name": "good"}, query=team),

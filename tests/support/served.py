@@ -15,6 +15,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -28,6 +29,11 @@ class Served:
         self.url = f"http://127.0.0.1:{free_port()}"
         self.metrics = f"127.0.0.1:{free_port()}"
         self.process = None
+        self.program = os.environ.get("TRAINYARD_BIN", TARGET / "debug/trainyard")
+        self.environment = {
+            name: value for name, value in os.environ.items()
+            if name != "DATABASE_URL" and not name.startswith(("TRAINYARD_", "PG"))
+        } | {"XDG_CONFIG_HOME": str(self.folder / "config")}
 
     def __enter__(self):
         try:
@@ -44,15 +50,12 @@ class Served:
             self.end()
 
     def start(self):
-        program = os.environ.get("TRAINYARD_BIN", TARGET / "debug/trainyard")
-        mine = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_", "PG"))}
-        mine.pop("DATABASE_URL", None)
-        mine["XDG_CONFIG_HOME"] = str(self.folder / "config")
         self.log = open(self.folder / "log", "wb")
         self.process = subprocess.Popen(
-            [program, "up", "--data", self.folder / "data", "--listen", self.url.removeprefix("http://"),
+            [self.program, "up", "--data", self.folder / "data", "--listen", self.url.removeprefix("http://"),
              "--metrics-listen", self.metrics],
-            env=mine, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True,
+            env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         client_file = self.folder / "config/trainyard/client.json"
         self.until(lambda: client_file.exists() and self.ready(), 90, "the server to be ready")
@@ -109,6 +112,33 @@ class Served:
     def job_until(self, job, phases, seconds=90):
         reached = lambda: (found := self.get(f"/api/v1/jobs/{job}"))["phase"] in phases and found
         return self.until(reached, seconds, f"job {job} to be {' or '.join(phases)}")
+
+    def machine_that_died(self):
+        """The id of another machine's node: its worker is killed as soon as the node is there. It looks lost 20 s later.
+
+        The other machine is a mount namespace with a machine id of its own. None where this account may not make one."""
+        here = {node["id"] for node in self.get("/api/v1/nodes")["items"]}
+        data, machine = self.folder / "other", self.folder / "machine-id"
+        data.mkdir()
+        shutil.copy(self.folder / "data/keys", data)
+        machine.write_text(uuid.uuid4().hex)
+        apart = ["unshare", "--mount"] + ([] if os.getuid() == 0 else ["--user", "--map-current-user", "--keep-caps"])
+        if subprocess.run(apart + ["true"], capture_output=True).returncode != 0:
+            return None
+        bind = '[ ! -e /etc/machine-id ] || mount --bind "$0" /etc/machine-id; exec "$@"'
+        url = f"postgres://trainyard@localhost/postgres?host={self.folder}/data/postgres/run"
+        worker = subprocess.Popen(
+            apart + ["sh", "-ec", bind, machine, self.program, "work", "--data", data,
+                     "--metrics-listen", f"127.0.0.1:{free_port()}"],
+            env=self.environment | {"DATABASE_URL": url}, stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )
+        others = lambda: [node["id"] for node in self.get("/api/v1/nodes")["items"] if node["id"] not in here]
+        try:
+            return self.until(others, 60, "another machine's node")[0]
+        finally:
+            worker.kill()
+            worker.wait()
 
     def cancel_jobs(self):
         if self.process is None or self.process.poll() is not None:
