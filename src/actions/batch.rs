@@ -23,6 +23,9 @@ use crate::{
 
 /// Batches that are with the database at once.
 const LANES: usize = 2;
+/// A batch goes beside another one from this size on; a smaller one waits for company, or until nothing is with the
+/// database. Each batch costs Postgres as much as five of its jobs, before the first one.
+const WORTH: usize = 8;
 /// One statement writes at most this many.
 const BATCH: usize = 256;
 /// This many may wait; the next one is told to come back later.
@@ -75,6 +78,13 @@ async fn write(db: Db, clock: Arc<dyn Clock>, wake: Waker, mut waiting: mpsc::Re
     while let Ok(lane) = lanes.clone().acquire_owned().await {
         if batch.is_empty() && waiting.recv_many(&mut batch, BATCH).await == 0 {
             return;
+        }
+        while batch.len() < WORTH {
+            tokio::select! {
+                biased;
+                more = waiting.recv_many(&mut batch, BATCH) => if more == 0 { break },
+                _ = lanes.acquire_many(LANES as u32 - 1) => break,
+            }
         }
         // Whose client has gone, is not worth writing.
         batch.retain(|pending| !pending.reply.is_closed());
