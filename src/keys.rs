@@ -320,6 +320,7 @@ impl KeyFile {
         let guard_path = self.path.with_extension("lock");
         let guard = std::fs::OpenOptions::new().create(true).append(true).open(&guard_path);
         let guard = guard.map_err(|error| fault(&guard_path, error))?;
+        private_file::leave_to_owner_of(&self.path, &guard_path).map_err(|error| fault(&guard_path, error))?;
         let _guard = nix::fcntl::Flock::lock(guard, nix::fcntl::FlockArg::LockExclusive)
             .map_err(|(_, error)| fault(&guard_path, error.into()))?;
         let text = read_private(&self.path)?.1;

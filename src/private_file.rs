@@ -4,14 +4,18 @@ use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, chown},
     path::{Path, PathBuf},
 };
 
-/// Replaces the file: after a crash it has the old content or the new, never a part.
+use nix::unistd::geteuid;
+
+/// Replaces the file: after a crash it has the old content or the new, never a part. It stays with whom it belonged to,
+/// also when root replaces it.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let staged = staged(path);
     let written = create(&staged).and_then(|mut file| {
+        leave_to_owner_of(path, &staged)?;
         file.write_all(content)?;
         file.sync_all()
     });
@@ -20,6 +24,14 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         return Err(error);
     }
     put(&staged, path)
+}
+
+/// As root, gives a file to whom the other one belongs, if that one is there.
+pub fn leave_to_owner_of(path: &Path, new: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(old) if geteuid().is_root() => chown(new, Some(old.uid()), Some(old.gid())),
+        _ => Ok(()),
+    }
 }
 
 /// Writes a file that must not be there yet; of two writers at once exactly one succeeds.
@@ -89,6 +101,12 @@ mod tests {
         replace(&path, b"three").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"three");
         assert!(!is_open_to_others(&path).unwrap());
+        // Only root can have a file of somebody else's here.
+        if geteuid().is_root() {
+            chown(&path, Some(65_534), Some(65_534)).unwrap();
+            replace(&path, b"four").unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().uid(), 65_534);
+        }
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
             1,

@@ -345,6 +345,7 @@ fn fresh(id: JobId, at: DateTime<Utc>, plan: &Plan, sums: Sums, caller: &Caller,
         not_before: None,
         started_at: None,
         ended_at: None,
+        sentence: None,
     }
 }
 

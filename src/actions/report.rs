@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use trainyard_core::model::{JobId, ReplicaKey, TeamRole};
+use trainyard_core::{
+    catch::MAX_PATH,
+    model::{JobId, ReplicaKey, TeamRole},
+};
 
 use super::{Actions, Ask, FieldFault, Refusal, found};
 use crate::db::{
@@ -46,11 +49,15 @@ impl Actions {
         if step < 0 {
             faults.push(FieldFault::new("step", "out_of_range", "a step is 0 or more").value(step.to_string()));
         }
-        if path.is_empty() || path.len() > 4096 || path.contains('\0') {
+        if path.is_empty() || path.len() > MAX_PATH || path.contains('\0') {
             faults.push(
-                FieldFault::new("path", "wrong_form", "a path has 1 to 4096 bytes and no NUL")
-                    .value(path)
-                    .hint("say where the next attempt finds the checkpoint"),
+                FieldFault::new(
+                    "path",
+                    "wrong_form",
+                    format!("a path has 1 to {MAX_PATH} bytes and no NUL"),
+                )
+                .value(path)
+                .hint("say where the next attempt finds the checkpoint"),
             );
         }
         if !faults.is_empty() {
@@ -174,6 +181,18 @@ fn check(points: &[NewPoint]) -> Result<(), Refusal> {
                     "a series' name has 1 to 64 bytes",
                 )
                 .value(&point.series),
+            );
+        }
+        let role = point.replica.as_ref().map_or("", |replica| &replica.role);
+        if role.len() > 63 || role.chars().any(char::is_control) {
+            faults.push(
+                FieldFault::new(
+                    format!("points[{index}].replica.role"),
+                    "wrong_form",
+                    "a role's name has at most 63 bytes",
+                )
+                .value(role)
+                .hint("name a role of the job's document"),
             );
         }
         if !point.value.is_finite() {

@@ -2,7 +2,8 @@
 //!
 //! In this order, so that it may be broken off anywhere and gone on with, and every secret can be read all the while:
 //! the new key is first in the ring (whoever seals from then on uses it); whoever read the ring before that has
-//! committed; the rows follow, a batch at a time; and only what no row needs any more is retired.
+//! committed; the rows follow, a batch at a time; and only what no row and no running attempt's token needs any more is
+//! retired.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     db::{
-        Db, DbError,
+        Db, DbError, attempts,
         audit::{self, NewEntry},
         installation, secret_values, workers,
     },
@@ -54,6 +55,8 @@ pub struct Rotated {
     pub retired: Vec<KeyId>,
     /// Rows that could not be read, and so keep their key.
     pub unreadable: Vec<Uuid>,
+    /// Attempts that go on and were given a token under an older key. While there are any, no key is retired.
+    pub reporting: i64,
 }
 
 /// What `keys rotate` does, and words about it.
@@ -91,6 +94,13 @@ pub async fn on_this_machine(
             done.unreadable.len()
         );
     }
+    if done.reporting > 0 {
+        told += &format!(
+            "{} running attempts report with tokens under an older key, which stays until they have ended; then: trainyard \
+             keys rotate --continue\n",
+            done.reporting
+        );
+    }
     told += "Backups made until now need the key file as it was: keep your copy of it as long as you keep them, and make \
              a new one.\n";
     Ok(told)
@@ -110,6 +120,7 @@ pub async fn finish(
         sealed: 0,
         retired: Vec::new(),
         unreadable: Vec::new(),
+        reporting: 0,
     };
     let mut after = None;
     while let Some(last) = seal_batch(db, file, after, random, &mut rotated).await? {
@@ -150,8 +161,10 @@ pub async fn seal_batch(
 
 async fn retire(db: &Db, file: &KeyFile, rotated: &mut Rotated, now: DateTime<Utc>) -> Result<(), RotateError> {
     let needed = secret_values::keys_in_use(db).await?;
+    rotated.reporting = attempts::begun_under_older_keys(db, rotated.to.as_str()).await?;
     let old: Vec<KeyId> = file.ring().ids().skip(1).cloned().collect();
-    for id in old.into_iter().filter(|id| !needed.contains(&id.to_string())) {
+    let spare = |id: &KeyId| rotated.reporting == 0 && !needed.contains(&id.to_string());
+    for id in old.into_iter().filter(spare).collect::<Vec<_>>() {
         file.retire(&id)?;
         rotated.retired.push(id);
     }

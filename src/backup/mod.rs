@@ -169,6 +169,8 @@ pub async fn restore(config: &Config, path: &Path, replace: bool, now: DateTime<
     Ok(format!(
         "Restored installation {} as of {}.\n\
          Secrets need the key file of that time as {}.\n\
+         People, roles and tokens are as of then, too; a token that was revoked since holds again: trainyard token list\n\
+         Every browser has to sign in anew: trainyard open\n\
          Workers only observe now. Have a look at the jobs, then let them act: trainyard restore --confirm\n",
         manifest.installation,
         manifest.taken_at,

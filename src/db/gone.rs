@@ -84,7 +84,7 @@ pub async fn declare(
     let live = sqlx::query_scalar!(
         r#"/* gone::declare live */
         select distinct a.job_id from attempts a join replicas r on r.attempt_id = a.id
-        where a.cluster_id = $1 and a.phase <> 'ended' and r.node_id = $2"#,
+        where a.cluster_id = $1 and (a.phase <> 'ended' or a.output_stored_at is null) and r.node_id = $2"#,
         node.cluster.0,
         node.id.0
     )

@@ -137,10 +137,11 @@ create schema public;
 ";
 
 /// What a restore runs after the backup's own statements, in one transaction with them: no worker ever sees the old
-/// records without the word that they are restored ones.
+/// records without the word that they are restored ones, and no browser is signed in that was signed out since.
 pub fn after_restore(now: DateTime<Utc>) -> String {
     format!(
-        "/* installation::after_restore */\nupdate public.installation set restored_at = '{}';\n",
+        "/* installation::after_restore */\nupdate public.installation set restored_at = '{}';\n\
+         delete from public.sessions;\ndelete from public.signin_links;\n",
         now.to_rfc3339()
     )
 }

@@ -61,6 +61,10 @@ pub struct Job {
     pub not_before: Option<DateTime<Utc>>,
     pub started_at: Option<DateTime<Utc>>,
     pub ended_at: Option<DateTime<Utc>>,
+    /// Its state and what is wrong with it or holds it up, as the page of all jobs says it. Only in lists where it was
+    /// asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<String>,
 }
 
 /// A job with its document.
@@ -108,7 +112,7 @@ pub enum OriginKind {
 }
 
 impl Job {
-    /// Changes whenever anything that people see of the job may have changed.
+    /// Changes with every wish and every event. What is to be changed may name the version that was seen.
     pub fn etag(&self) -> String {
         format!("\"{}-{}\"", self.generation, self.event_seq)
     }
@@ -290,6 +294,7 @@ impl JobRow {
             not_before: self.not_before,
             started_at: self.started_at,
             ended_at: self.ended_at,
+            sentence: None,
         })
     }
 }

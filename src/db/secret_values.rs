@@ -17,7 +17,8 @@ pub async fn newest(db: &Db, team: TeamId, name: &str) -> Result<Option<Stored>,
     Ok(versions(db, team, name, false).await?.into_iter().next())
 }
 
-/// Every version that is stored, newest first, deleted ones included: a running attempt may still have one.
+/// Every version whose value is stored, newest first, replaced and deleted ones included: a running attempt may still
+/// have one.
 pub async fn all(db: &Db, team: TeamId, name: &str) -> Result<Vec<Stored>, DbError> {
     versions(db, team, name, true).await
 }
@@ -26,7 +27,7 @@ async fn versions(db: &Db, team: TeamId, name: &str, all: bool) -> Result<Vec<St
     let rows = sqlx::query!(
         r#"/* secret_values::versions */
         select id, key_id, nonce, ciphertext from secrets
-        where team_id = $1 and name = $2 and ($3 or deleted_at is null)
+        where team_id = $1 and name = $2 and ($3 or deleted_at is null) and ciphertext <> ''
         order by version desc limit case when $3 then null else 1 end"#,
         team.0,
         name,
@@ -101,7 +102,7 @@ pub async fn under_other_keys(
     let rows = sqlx::query!(
         r#"/* secret_values::under_other_keys */
         select id, key_id, nonce, ciphertext from secrets
-        where key_id <> $1 and ($2::uuid is null or id > $2) order by id limit $3 for update"#,
+        where key_id <> $1 and ciphertext <> '' and ($2::uuid is null or id > $2) order by id limit $3 for update"#,
         key,
         after,
         limit
@@ -126,8 +127,10 @@ pub async fn seal_anew(tx: &mut PgConnection, id: Uuid, sealed: &Sealed) -> Resu
     Ok(())
 }
 
-/// The keys that any row needs.
+/// The keys that any value needs.
 pub async fn keys_in_use(db: &Db) -> Result<Vec<String>, DbError> {
-    let keys = sqlx::query_scalar!(r#"/* secret_values::keys_in_use */ select distinct key_id from secrets"#);
+    let keys = sqlx::query_scalar!(
+        r#"/* secret_values::keys_in_use */ select distinct key_id from secrets where ciphertext <> ''"#
+    );
     Ok(keys.fetch_all(&db.pool).await?)
 }

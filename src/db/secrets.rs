@@ -57,7 +57,8 @@ pub struct NewVersion<'a> {
     pub by: UserId,
 }
 
-/// Writes the next version. Older ones lose their values, which nobody can ask for any more.
+/// Writes the next version. Nobody can ask for the values of older ones any more; they stay sealed as long as a running
+/// attempt may print them, and go with [`super::upkeep::replaced_secrets`].
 pub async fn put(tx: &mut PgConnection, new: &NewVersion<'_>, now: DateTime<Utc>) -> Result<i32, DbError> {
     // One writer per team at a time, so that versions have no gaps and no twins.
     sqlx::query!(
@@ -85,9 +86,9 @@ pub async fn put(tx: &mut PgConnection, new: &NewVersion<'_>, now: DateTime<Utc>
     .fetch_one(&mut *tx)
     .await?;
     sqlx::query!(
-        r#"/* secrets::put forget */
-        update secrets set ciphertext = '', deleted_at = coalesce(deleted_at, $4)
-        where team_id = $1 and name = $2 and version < $3"#,
+        r#"/* secrets::put replace */
+        update secrets set deleted_at = $4
+        where team_id = $1 and name = $2 and version < $3 and deleted_at is null"#,
         new.team.0,
         new.name,
         version,
@@ -98,11 +99,11 @@ pub async fn put(tx: &mut PgConnection, new: &NewVersion<'_>, now: DateTime<Utc>
     Ok(version)
 }
 
-/// Forgets the values and hides the name. Jobs that name it stop being admitted.
+/// Hides the name; the values go as those of replaced versions do. Jobs that name it stop being admitted.
 pub async fn delete(tx: &mut PgConnection, team: TeamId, name: &str, now: DateTime<Utc>) -> Result<(), DbError> {
     let done = sqlx::query!(
         r#"/* secrets::delete */
-        update secrets set ciphertext = '', deleted_at = $3 where team_id = $1 and name = $2 and deleted_at is null"#,
+        update secrets set deleted_at = $3 where team_id = $1 and name = $2 and deleted_at is null"#,
         team.0,
         name,
         now

@@ -4,6 +4,7 @@
 //! they are.
 //!
 //! Whatever did not end well (an error, a caller that left in the middle) goes back to the pool, and is tested there.
+//! So does every one while the pool has no other to give: transactions must not wait for what idles here.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{PgConnection, Postgres, pool::PoolConnection};
+use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Db, DbError};
@@ -35,6 +36,7 @@ struct Kept {
 /// A connection for one statement, outside of transactions.
 pub struct Single {
     kept: Kept,
+    pool: PgPool,
     from: Aside,
     _place: OwnedSemaphorePermit,
 }
@@ -64,6 +66,7 @@ impl Db {
         };
         Ok(Single {
             kept,
+            pool: self.pool.clone(),
             from: aside.clone(),
             _place: place,
         })
@@ -107,10 +110,15 @@ impl Single {
         if result.is_err() {
             // What ended this connection (a restart of Postgres) has ended the others.
             self.from.kept().clear();
-        } else if self.kept.since.elapsed() < LOAN {
+        } else if self.kept.since.elapsed() < LOAN && !self.is_needed() {
             self.from.keep(self.kept);
         }
         Ok(result?)
+    }
+
+    /// All connections are out, of which some do nothing.
+    fn is_needed(&self) -> bool {
+        self.pool.num_idle() == 0 && self.pool.size() >= self.pool.options().get_max_connections()
     }
 }
 

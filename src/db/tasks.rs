@@ -76,6 +76,13 @@ pub async fn poke(
     poke_all(tx, kind, &[subject], machine, now).await
 }
 
+/// Asks for a look at the jobs that have no cluster yet.
+pub async fn poke_placing(tx: &mut PgConnection, now: DateTime<Utc>) -> Result<(), DbError> {
+    let installation = sqlx::query_scalar!(r#"/* tasks::poke_placing */ select id from installation"#);
+    let installation = installation.fetch_one(&mut *tx).await?;
+    poke(tx, TaskKind::Place, installation, None, now).await
+}
+
 /// Asks for a look at each of many subjects. Sorted, so that two of these can't wait for each other.
 pub async fn poke_all(
     tx: &mut PgConnection,
@@ -176,6 +183,20 @@ pub async fn check(tx: &mut PgConnection, lease: &Lease, now: DateTime<Utc>) -> 
         None if !fences::are_skipped() => Err(DbError::Fenced),
         _ => Ok(()),
     }
+}
+
+/// From its end on, any worker may look: what bound the subject to a machine is over.
+pub async fn free(tx: &mut PgConnection, lease: &Lease) -> Result<(), DbError> {
+    sqlx::query!(
+        r#"/* tasks::free */
+        update tasks set machine_id = null where kind = $1 and subject_id = $2 and lease_token = $3"#,
+        lease.kind.as_str(),
+        lease.subject,
+        lease.token
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
 }
 
 /// Extends the lease while slow work goes on.

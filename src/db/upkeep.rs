@@ -23,6 +23,25 @@ pub async fn idempotency_keys(db: &Db, made_before: DateTime<Utc>) -> Result<u64
     Ok(done.execute(&db.pool).await?.rows_affected())
 }
 
+/// Values of secrets that were replaced or deleted, once nothing that may have been given them is left to print them: no
+/// attempt of their team that was admitted before then and still has processes or output to store. The row stays.
+pub async fn replaced_secrets(db: &Db, replaced_before: DateTime<Utc>) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        r#"/* upkeep::replaced_secrets */
+        update secrets set ciphertext = '' where id in (
+            select s.id from secrets s
+            where s.deleted_at < $1 and s.ciphertext <> '' and not exists (
+                select from attempts a join jobs j on j.id = a.job_id
+                where a.released_at is null and j.team_id = s.team_id
+                    -- One that was being started just then may have read it before.
+                    and a.admitted_at <= s.deleted_at + interval '1 minute')
+            limit $2 for update skip locked)"#,
+        replaced_before,
+        BATCH as i64
+    );
+    Ok(done.execute(&db.pool).await?.rows_affected())
+}
+
 /// Workers that were killed left without a word. One that only slept writes its row anew when it wakes.
 pub async fn silent_workers(db: &Db, silent_since: DateTime<Utc>) -> Result<u64, DbError> {
     let done = sqlx::query!(

@@ -88,6 +88,10 @@ impl<T: PathPart> FromRequestParts<WebState> for PathOf<T> {
             ))
         })?;
         let values: Vec<(&str, &str)> = raw.iter().collect();
+        // No name has a NUL, and Postgres takes no text with one.
+        if let Some((name, text)) = values.iter().find(|(_, text)| text.contains('\0')) {
+            return Err(Error::not_found(&name.replace('_', " "), text));
+        }
         T::of(&values).map(Self)
     }
 }

@@ -20,9 +20,9 @@ use crate::{
         attempts::{self, AttemptRecord},
         conditions,
         events::Subject,
-        gone, holdings, installation, jobs,
+        gone, holdings, jobs,
         jobs::JobRecord,
-        logs::JobKey,
+        logs::{JobKey, write},
         tasks::{self, Finish, Lease, TaskKind},
     },
     runtimes::Runtime,
@@ -52,6 +52,8 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
         let ends = decision.steps.iter().any(|step| matches!(step, Step::EndAttempt(_)));
         // What ends out of reach has nobody else who would remember it: that is for the next round.
         let more = ends && lost.is_some();
+        // Of one that had ended before its machine went, too, nobody will store what was not stored by then.
+        let unstored = lost.filter(|lost| ends || (lost.ended_at.is_some() && lost.output_stored_at.is_none()));
         let last = (acts.is_empty() && !more) || round == ROUNDS;
         let next = match decision.look_again_at {
             Some(at) if at <= now => Finish::At(now + chrono::Duration::milliseconds(100)),
@@ -61,13 +63,16 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
 
         let mut tx = worker.db.begin().await?;
         tasks::check(&mut tx, lease, now).await?;
+        // Before its replicas, in the order in which a flush of its output takes them.
+        write::lock_jobs(&mut tx, &[id]).await?;
         let records = decision.steps.iter().filter(|step| !step.is_act());
         record::apply(&mut tx, &job, attempt.as_ref(), records, now).await?;
-        if let Some(lost) = lost.filter(|_| ends) {
-            give_up(&mut tx, worker, &job, lost, now).await?;
+        if let Some(lost) = unstored {
+            give_up(&mut tx, &job, lost, now).await?;
         }
         if begins_to_wait(&job, &decision.steps) {
-            ask_for_admission(&mut tx, worker, &job, now).await?;
+            tasks::free(&mut tx, lease).await?;
+            ask_for_admission(&mut tx, &job, now).await?;
         }
         if acts.is_empty() && last {
             tasks::finish(&mut tx, lease, &next, now).await?;
@@ -77,7 +82,7 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
 
         if let Some(attempt) = &attempt {
             for step in acts {
-                act(worker, &job, attempt, step).await?;
+                act(worker, lease, &job, attempt, step).await?;
             }
         }
         if last {
@@ -105,22 +110,11 @@ fn begins_to_wait(job: &JobRecord, steps: &[Step]) -> bool {
     }
 }
 
-async fn ask_for_admission(
-    tx: &mut Tx<'_>,
-    worker: &Worker,
-    job: &JobRecord,
-    now: DateTime<Utc>,
-) -> Result<(), WorkError> {
+async fn ask_for_admission(tx: &mut Tx<'_>, job: &JobRecord, now: DateTime<Utc>) -> Result<(), DbError> {
     match job.cluster {
-        Some(cluster) => tasks::poke(tx, TaskKind::Queue, cluster.0, None, now).await?,
-        None => ask_for_a_place(tx, worker, now).await?,
+        Some(cluster) => tasks::poke(tx, TaskKind::Queue, cluster.0, None, now).await,
+        None => tasks::poke_placing(tx, now).await,
     }
-    Ok(())
-}
-
-async fn ask_for_a_place(tx: &mut Tx<'_>, worker: &Worker, now: DateTime<Utc>) -> Result<(), WorkError> {
-    let installation = installation::read(&worker.db).await?;
-    Ok(tasks::poke(tx, TaskKind::Place, installation.id, None, now).await?)
 }
 
 /// An attempt that ended badly and of which nothing is frozen yet.
@@ -131,7 +125,6 @@ fn has_to_be_remembered(attempt: &AttemptRecord) -> bool {
 /// The output that nobody stored, and the cluster that the job was placed on, with the end of its attempt.
 async fn give_up(
     tx: &mut Tx<'_>,
-    worker: &Worker,
     job: &JobRecord,
     attempt: &AttemptRecord,
     now: DateTime<Utc>,
@@ -139,7 +132,7 @@ async fn give_up(
     let key = JobKey::of_worker(job.id, job.document.retention);
     let reason = "its machine is gone, with what it printed from here on";
     gone::give_up(tx, key, attempt.id, reason, now).await?;
-    ask_for_a_place(tx, worker, now).await
+    Ok(tasks::poke_placing(tx, now).await?)
 }
 
 /// What is shown of an attempt whose machines are gone: all of it is lost.
@@ -284,26 +277,39 @@ async fn attempt_facts(worker: &Worker, job: &JobRecord, attempt: &AttemptRecord
 }
 
 /// Does what a runtime does. Each of these may be repeated.
-async fn act(worker: &Worker, job: &JobRecord, attempt: &AttemptRecord, step: &Step) -> Result<(), WorkError> {
+async fn act(
+    worker: &Worker,
+    lease: &Lease,
+    job: &JobRecord,
+    attempt: &AttemptRecord,
+    step: &Step,
+) -> Result<(), WorkError> {
     let Some(runtime) = worker.runtime(attempt.cluster) else {
         return Ok(());
     };
     match step {
-        Step::StartProcesses => start(worker, runtime.as_ref(), job, attempt).await,
+        Step::StartProcesses => start(worker, lease, runtime.as_ref(), job, attempt).await,
         Step::SignalCheckpoint { signal } => {
             runtime.signal(attempt.id, record::signal_number(*signal)).await?;
-            asked(worker, attempt, true, false).await
+            asked(worker, lease, attempt, true, false).await
         }
         Step::StopProcesses => {
             runtime.stop(attempt.id).await?;
-            asked(worker, attempt, false, true).await
+            asked(worker, lease, attempt, false, true).await
         }
         _ => Ok(()),
     }
 }
 
-async fn asked(worker: &Worker, attempt: &AttemptRecord, checkpoint: bool, stop: bool) -> Result<(), WorkError> {
+async fn asked(
+    worker: &Worker,
+    lease: &Lease,
+    attempt: &AttemptRecord,
+    checkpoint: bool,
+    stop: bool,
+) -> Result<(), WorkError> {
     let mut tx = worker.db.begin().await?;
+    tasks::check(&mut tx, lease, worker.clock.now()).await?;
     attempts::asked(&mut tx, attempt.id, checkpoint, stop, worker.clock.now()).await?;
     Ok(tx.commit().await.map_err(DbError::from)?)
 }
@@ -312,6 +318,7 @@ async fn asked(worker: &Worker, attempt: &AttemptRecord, checkpoint: bool, stop:
 /// words instead of being tried for ever.
 async fn start(
     worker: &Worker,
+    lease: &Lease,
     runtime: &dyn Runtime,
     job: &JobRecord,
     attempt: &AttemptRecord,
@@ -325,6 +332,8 @@ async fn start(
     };
     let now = worker.clock.now();
     let mut tx = worker.db.begin().await?;
+    tasks::check(&mut tx, lease, now).await?;
+    write::lock_jobs(&mut tx, &[job.id]).await?;
     for replica in attempt.replicas.iter().filter(|replica| !replica.phase.is_final()) {
         let change = attempts::ReplicaChange {
             phase: Some(trainyard_core::model::ReplicaPhase::Failed),

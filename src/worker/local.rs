@@ -206,7 +206,11 @@ impl Local {
             post_mortem::freeze(worker, Right::Holding(holding), job, number).await?;
         }
         for (attempt, job) in attempts::releasable(&worker.db, self.cluster, 100).await? {
-            self.runtime.release(attempt).await?;
+            // One that can't be removed now must not keep the others.
+            if let Err(error) = self.runtime.release(attempt).await {
+                tracing::warn!(%attempt, %error, "what an attempt left could not be removed; it is tried again");
+                continue;
+            }
             let mut tx = worker.db.begin().await?;
             holdings::check(&mut tx, holding, worker.clock.now()).await?;
             attempts::released(&mut tx, attempt, worker.clock.now()).await?;
@@ -222,7 +226,10 @@ impl Local {
             tx.commit().await.map_err(DbError::from)?;
         }
         for job in jobs::hidden_here(&worker.db, self.cluster, 100).await? {
-            self.runtime.release_job(job).await?;
+            if let Err(error) = self.runtime.release_job(job).await {
+                tracing::warn!(%job, %error, "a deleted job's volumes could not be removed; it is tried again");
+                continue;
+            }
             jobs::volumes_gone(&worker.db, job).await?;
         }
         Ok(())

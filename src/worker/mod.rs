@@ -180,18 +180,27 @@ impl Worker {
         };
         let error = match outcome {
             Ok(Ok(())) => return,
+            // Two that were in each other's way: the other one is through by now, and nothing is wrong.
+            Ok(Err(WorkError::Db(error))) if error.is_collision() => {
+                tracing::debug!(kind = lease.kind.as_str(), subject = %lease.subject, %error, "a look is repeated");
+                return self.end(&lease, Finish::At(self.clock.now())).await;
+            }
             Ok(Err(WorkError::Db(DbError::Fenced | DbError::Stale))) => "the record changed during the look".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the look panicked".to_owned(),
         };
         tracing::warn!(kind = lease.kind.as_str(), subject = %lease.subject, error, "a look failed; it is tried again");
+        self.end(&lease, Finish::Retry(error)).await;
+    }
+
+    async fn end(&self, lease: &Lease, how: Finish) {
         let finished = async {
             let mut tx = self.db.begin().await?;
-            tasks::finish(&mut tx, &lease, &Finish::Retry(error), self.clock.now()).await?;
+            tasks::finish(&mut tx, lease, &how, self.clock.now()).await?;
             tx.commit().await.map_err(DbError::from)
         };
         if let Err(error) = finished.await {
-            tracing::debug!(%error, "could not write the failure down; the lease runs out by itself");
+            tracing::debug!(%error, "a look's end could not be written; the lease runs out by itself");
         }
     }
 

@@ -112,8 +112,7 @@ async fn see(local: &Local, holding: &Holding, machine: &Machine, sample: &Sampl
     if appeared {
         // Jobs that waited for a node can be placed and started now.
         tasks::poke(&mut tx, TaskKind::Queue, local.cluster.0, None, now).await?;
-        let installation = crate::db::installation::read(&worker.db).await?;
-        tasks::poke(&mut tx, TaskKind::Place, installation.id, None, now).await?;
+        tasks::poke_placing(&mut tx, now).await?;
     }
     tx.commit().await.map_err(DbError::from)?;
     if appeared {

@@ -37,19 +37,12 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     let cluster = ClusterId(lease.subject);
     let now = worker.clock.now();
     let mut rows = queue::front(&worker.db, cluster, LOOK_AHEAD as i64, now).await?;
-    let backoff = queue::next_backoff(&worker.db, cluster, now).await?;
     if rows.is_empty() {
-        // Those that are too big for the cluster as it is are looked at again, in case it grew.
-        let how = match (backoff, queue::any_wait(&worker.db, cluster).await?) {
-            (Some(at), _) => Finish::At(at.min(now + NEXT_LOOK)),
-            (None, true) => Finish::At(now + NEXT_LOOK),
-            (None, false) => Finish::Done,
-        };
+        let how = next_look(worker, cluster, None, now).await?;
         return finish(worker, lease, how).await;
     }
-    let all = rows.len();
+    let full = rows.len() == LOOK_AHEAD;
     hold_back_without_secrets(worker, &mut rows).await?;
-    let held_back = all - rows.len();
     let holders: Vec<Holder> = queue::holders(&worker.db, cluster)
         .await?
         .into_iter()
@@ -71,29 +64,36 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     }
 
     let answers = changed_answers(&rows, &answer.waiting, now);
+    let how = match full && !answer.admitted.is_empty() {
+        // Jobs beyond this look's horizon come nearer as soon as others start.
+        true => Finish::At(now),
+        false => next_look(worker, cluster, answer.look_again_at, now).await?,
+    };
     let mut tx = worker.db.begin().await?;
     tasks::check(&mut tx, lease, worker.clock.now()).await?;
     if !answers.is_empty() {
         queue::explain(&mut tx, &answers).await?;
     }
-    let next = answer
-        .look_again_at
-        .unwrap_or(now + NEXT_LOOK)
-        .clamp(now, now + NEXT_LOOK);
-    // Putting a secret pokes nobody.
-    let how = if answer.waiting.is_empty() && answer.beyond == 0 && held_back == 0 {
-        Finish::Done
-    } else {
-        Finish::At(next)
-    };
-    // Jobs beyond this look's horizon come nearer as soon as others start.
-    let how = if answer.beyond > 0 && !answer.admitted.is_empty() {
-        Finish::At(now)
-    } else {
-        how
-    };
     tasks::finish(&mut tx, lease, &how, worker.clock.now()).await?;
     Ok(tx.commit().await.map_err(DbError::from)?)
+}
+
+/// When this queue is looked at again. While anything waits, at the end of the next backoff and every [`NEXT_LOOK`]: no
+/// poke tells of a secret that was put, a cluster that grew, or output that will never be stored.
+async fn next_look(
+    worker: &Worker,
+    cluster: ClusterId,
+    wanted: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> Result<Finish, WorkError> {
+    if !queue::any_wait(&worker.db, cluster).await? {
+        return Ok(Finish::Done);
+    }
+    let backoff = queue::next_backoff(&worker.db, cluster, now).await?;
+    let soonest = [wanted, backoff].into_iter().flatten().min();
+    Ok(Finish::At(
+        soonest.unwrap_or(now + NEXT_LOOK).clamp(now, now + NEXT_LOOK),
+    ))
 }
 
 async fn finish(worker: &Worker, lease: &Lease, how: Finish) -> Result<(), WorkError> {

@@ -22,6 +22,8 @@ use crate::{
 
 /// Between two rounds, when nothing is left over.
 const EVERY: Duration = Duration::minutes(10);
+/// By then every attempt that was given the old value is in the records.
+const REPLACED: Duration = Duration::minutes(1);
 /// Attempts whose logs one round removes.
 const ATTEMPTS: i64 = 200;
 /// Longer than a key holds, so that no clock's error can make a repeated request a new one.
@@ -56,6 +58,7 @@ async fn tidy(db: &Db, keep: &Keep, now: DateTime<Utc>) -> Result<bool, DbError>
     checks::give_up(db, now - UNANSWERED, now).await?;
     let removed = [
         upkeep::idempotency_keys(db, now - KEYS).await?,
+        upkeep::replaced_secrets(db, now - REPLACED).await?,
         upkeep::silent_workers(db, now - SILENT).await?,
         upkeep::log_follows(db, now - FOLLOWS).await?,
         upkeep::answered_checks(db, now - CHECKS).await?,

@@ -228,6 +228,23 @@ async fn a_job_has_a_version_that_saves_reading_it_again() {
         .await
         .expect(200);
     assert_eq!(changed.json()["wanted"], "suspend");
+
+    // While it runs its steps go on without a new version, so it is always read.
+    let etag = changed.header("etag").to_owned();
+    world
+        .run(&format!(
+            "update jobs set phase = 'running', step = 7 where id = '{}'",
+            raw(job["id"].as_str().unwrap())
+        ))
+        .await;
+    let moved = world
+        .get(&path)
+        .by(&world.admin)
+        .header("if-none-match", &etag)
+        .send()
+        .await
+        .expect(200);
+    assert_eq!(moved.json()["step"], 7);
 }
 
 #[tokio::test]

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 
 use axum::http::Method;
+use secrecy::ExposeSecret;
 use serde_json::json;
 use trainyard::{
     actions::rotate::{self, Rotated},
     db::{Db, Tx, secret_values},
+    job_token,
     keys::{KeyFile, KeyRing, as_text},
 };
-use trainyard_core::model::TeamId;
+use trainyard_core::model::{AttemptId, TeamId};
 
-use crate::world::World;
+use crate::{
+    world::{World, hello},
+    world_parts::{self, attempt, cluster, grant, node},
+};
 
 /// More than two batches.
 const SECRETS: usize = 230;
@@ -68,6 +73,7 @@ async fn a_rotation_can_be_broken_off_anywhere_and_gone_on_with() {
         sealed: 0,
         retired: Vec::new(),
         unreadable: Vec::new(),
+        reporting: 0,
     };
     rotate::seal_batch(db, file, None, random, &mut so_far).await.unwrap();
     let mixed = keys_of_rows(db).await;
@@ -94,6 +100,37 @@ async fn a_rotation_can_be_broken_off_anywhere_and_gone_on_with() {
         .await
         .expect(200);
     assert_eq!(audit.json()["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_running_attempts_token_keeps_its_key() {
+    let world = World::new().await;
+    let (db, file) = (&world.state.db, world.state.actions.keys.as_ref());
+    let earth = cluster(&world, "earth").await;
+    grant(&world, &earth, &world.team).await;
+    let machine = node(&world, &earth, "machine").await;
+    let job = world.submit(&world.admin, hello("reports")).await;
+    let id = job["id"].as_str().unwrap();
+    let attempt: AttemptId = attempt(&world, id, &earth, &machine).await.parse().unwrap();
+    let token = job_token::issue(&file.ring(), attempt).unwrap();
+    let random = &mut rand::rng();
+    let now = chrono::Utc::now() + chrono::Duration::seconds(1);
+    file.rotate(random).unwrap();
+    for _ in 0..2 {
+        let rotated = rotate::finish(db, file, random, now).await.unwrap();
+        assert_eq!((rotated.reporting, rotated.retired.len()), (1, 0));
+        assert_eq!(job_token::open(&file.ring(), token.expose_secret()), Some(attempt));
+    }
+    // Once it is over, nothing needs the key; what was admitted since has a token under the new one.
+    let over = "update attempts set phase = 'ended', outcome = 'failed', ended_at = now() where id = ";
+    world.run(&format!("{over}'{}'", attempt.0)).await;
+    let later = world.submit(&world.admin, hello("later")).await;
+    let later = world_parts::attempt(&world, later["id"].as_str().unwrap(), &earth, &machine).await;
+    let later: AttemptId = later.parse().unwrap();
+    let since = "update attempts set admitted_at = now() + interval '2 seconds' where id = ";
+    world.run(&format!("{since}'{}'", later.0)).await;
+    let rotated = rotate::finish(db, file, random, now).await.unwrap();
+    assert_eq!((rotated.reporting, rotated.retired.len()), (0, 1));
 }
 
 #[tokio::test]

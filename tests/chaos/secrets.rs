@@ -15,8 +15,10 @@ const SECRET: &str = "s3cret+Value/with&signs=7f3a";
 async fn a_printed_secret_is_found_nowhere() {
     let world = World::new(1, &[]).await;
     let api = &world.api;
-    api.put("/api/v1/secrets/wandb", &json!({ "values": { "api-key": SECRET } }))
-        .await;
+    for value in ["the value that was replaced", SECRET] {
+        api.put("/api/v1/secrets/wandb", &json!({ "values": { "api-key": value } }))
+            .await;
+    }
     let (half, rest) = SECRET.split_at(9);
     let token = world.data().join("token");
     std::fs::write(&token, "").expect("a file");

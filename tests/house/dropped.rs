@@ -86,7 +86,7 @@ async fn a_read_that_nobody_waits_for_does_not_answer_the_next_one() {
         let pid = tokio::time::timeout(Duration::from_secs(20), backend()).await;
         assert!(pid.expect("the place came back").is_ok(), "round {round}");
     }
-    assert!(unfinished > 10, "only {unfinished} of 60 were dropped in the middle");
+    assert!(unfinished > 3, "only {unfinished} of 60 were dropped in the middle");
     tokio::time::timeout(Duration::from_secs(20), db.close())
         .await
         .expect("closing does not wait for connections that are kept");

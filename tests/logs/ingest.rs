@@ -478,6 +478,29 @@ async fn metrics_and_checkpoints_are_caught_once_across_flushes_and_kills() {
 }
 
 #[tokio::test]
+async fn numbers_that_the_database_refuses_hold_up_no_byte() {
+    let world = World::new().await;
+    let outputs = world.attempt(1, 1).await;
+    let (mut ingest, holding) = world.worker().await;
+    // Whatever the reason may be one day.
+    for statement in [
+        "create function refuse() returns trigger language plpgsql as $$ begin raise 'no such number'; end $$",
+        "create trigger refuse before insert on metric_chunks for each row execute function refuse()",
+    ] {
+        sqlx::query(statement)
+            .execute(world.db.pool())
+            .await
+            .expect("a statement");
+    }
+    world.runtime.write(&outputs[0], b"step=1 loss=0.5\n");
+    ingest.flush(&holding, at(1), true).await.expect("a flush");
+    assert_eq!(stored(&world, &outputs[0]).await, b"step=1 loss=0.5\n");
+    world.runtime.write(&outputs[0], b"and on\n");
+    ingest.flush(&holding, at(2), true).await.expect("a flush");
+    assert_eq!(stored(&world, &outputs[0]).await, b"step=1 loss=0.5\nand on\n");
+}
+
+#[tokio::test]
 async fn many_silent_streams_cost_no_write() {
     let world = World::new().await;
     let outputs = world.attempt(1, 500).await;

@@ -56,6 +56,23 @@ async fn one_failing_rank_of_four_restarts_the_whole_and_then_fails_with_its_nam
 }
 
 #[tokio::test]
+async fn a_backoff_is_not_forgotten_when_another_job_is_admitted_meanwhile() {
+    let mut world = World::new().await;
+    let restart = json!({ "restart": { "max": 1, "backoff": "10s" } });
+    let job = world.submit(document("fails", 1, "1", restart)).await;
+    world.pass(2.0).await;
+    world.runtime.exit(&job, 1, 0, 1);
+    world.pass(5.0).await;
+    world.assert_phase(&job, "queued").await;
+    let other = world.submit(document("other", 1, "1", json!({}))).await;
+    world.pass(2.0).await;
+    world.assert_phase(&other, "running").await;
+    world.assert_phase(&job, "queued").await;
+    world.pass(10.0).await;
+    world.assert_phase(&job, "running").await;
+}
+
+#[tokio::test]
 async fn a_rank_killed_at_step_27_resumes_at_20_and_seven_steps_are_lost() {
     let mut world = World::new().await;
     let job = world

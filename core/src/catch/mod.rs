@@ -41,7 +41,7 @@ use crate::document::job::Metrics;
 pub const MAX_LINE: usize = 8 * 1024;
 pub const MAX_SERIES: usize = 64;
 pub const MAX_NAME: usize = 64;
-const MAX_PATH: usize = 4096;
+pub const MAX_PATH: usize = 1024; // an index holds it
 const MAX_PATTERN: usize = 1024;
 
 /// What one line held.
@@ -306,7 +306,9 @@ fn is_step(name: &str) -> bool {
 
 impl CaughtMetric {
     fn add(&mut self, name: &str, value: Option<f64>) {
-        let named = name.starts_with(|c: char| c.is_alphabetic()) && name.len() <= MAX_NAME;
+        let named = name.starts_with(|c: char| c.is_alphabetic())
+            && name.len() <= MAX_NAME
+            && !name.chars().any(char::is_control);
         if let Some(value) = value
             && named
             && self.values.len() < MAX_SERIES

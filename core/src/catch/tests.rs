@@ -272,3 +272,12 @@ fn no_line_makes_it_stumble() {
     }
     assert!(held > 100, "the pieces make lines that hold something: {held}");
 }
+
+#[test]
+fn what_no_index_can_hold_is_not_caught() {
+    assert_eq!(told(r#"{"step": 1, "a\u0000b": 2, "loss": 3}"#), "1 loss=3");
+    let address = "x".repeat(MAX_PATH - 1);
+    let line = |path: &str| told(&format!("checkpoint step=1 path=/{path}"));
+    assert_eq!(line(&address), format!("checkpoint 1 /{address}"));
+    assert_eq!(line(&format!("{address}x")), "1");
+}

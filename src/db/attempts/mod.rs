@@ -84,6 +84,19 @@ impl AttemptRecord {
     }
 }
 
+/// How many attempts go on that may have been given a token under an older key than this one: all that were admitted
+/// before the first rotation to it was finished.
+pub async fn begun_under_older_keys(db: &Db, key: &str) -> Result<i64, DbError> {
+    let count = sqlx::query_scalar!(
+        r#"/* attempts::begun_under_older_keys */
+        select count(*) as "count!" from attempts where phase <> 'ended' and admitted_at <= coalesce(
+            (select min(at) from audit where class = 'installation' and action = 'keys.rotate' and detail ->> 'to' = $1),
+            'infinity')"#,
+        key
+    );
+    Ok(count.fetch_one(&db.pool).await?)
+}
+
 /// The newest attempt of a job with its replicas in rank order.
 pub async fn newest(db: &Db, job: JobId) -> Result<Option<AttemptRecord>, DbError> {
     numbered(db, job, None).await

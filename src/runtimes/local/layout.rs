@@ -138,22 +138,46 @@ impl Layout {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        match fs::remove_dir_all(&gone) {
+        match remove_all(&gone) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
+    /// What can't be removed is told and left: nothing else waits for it.
     pub fn sweep(&self) -> io::Result<()> {
         for place in [self.attempts(), self.volumes()] {
             for entry in fs::read_dir(place)? {
-                let entry = entry?;
-                if entry.file_name().to_string_lossy().starts_with(".gone-") {
-                    fs::remove_dir_all(entry.path())?;
+                let path = entry?.path();
+                let gone = path
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with(".gone-"));
+                if gone && let Err(error) = remove_all(&path) {
+                    tracing::warn!(path = %path.display(), %error, "what a removed attempt left behind stays");
                 }
             }
         }
         Ok(())
+    }
+}
+
+/// Removes a folder with all that is in it. What a job made read-only (Go's module cache is) is made writable first.
+fn remove_all(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let mut folders = vec![folder.to_path_buf()];
+            while let Some(folder) = folders.pop() {
+                fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
+                for entry in fs::read_dir(&folder)? {
+                    let entry = entry?;
+                    if entry.file_type()?.is_dir() {
+                        folders.push(entry.path());
+                    }
+                }
+            }
+            fs::remove_dir_all(folder)
+        }
+        other => other,
     }
 }
 

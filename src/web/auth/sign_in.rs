@@ -15,7 +15,7 @@ use crate::actions::sign_in::SESSION_LIFE;
 
 /// Uses a link up, and sends the browser on to where it wanted to go.
 pub async fn sign_in(State(state): State<WebState>, request: Request) -> Result<Response, Error> {
-    state.sign_in_rates.take(guard::address(&request))?;
+    let address = guard::address(&request);
     if csrf::cross_site(request.headers()) {
         return Err(Error::new(
             Code::WrongOrigin,
@@ -30,6 +30,8 @@ pub async fn sign_in(State(state): State<WebState>, request: Request) -> Result<
         .sign_in(&secret, id.as_deref().unwrap_or("unknown"))
         .await?;
     let Some(session) = session else {
+        // Only who tries links is slowed down: behind a proxy everybody comes from its address.
+        state.sign_in_rates.take(address)?;
         return Err(Error::new(
             Code::Unauthenticated,
             "This sign-in link is not good any more: it was used, is too old, or was cut",

@@ -14,6 +14,7 @@ use trainyard_core::model::{AttemptId, JobId, StreamId};
 use super::{
     Ingest, IngestError, Stream,
     cut::{Done, Taken, Task, cut},
+    news::News,
     take::Turn,
 };
 use crate::{
@@ -68,7 +69,18 @@ impl Ingest {
         let at = now.timestamp_millis().max(self.newest + 1);
         let done = self.cut(turns, at).await?;
         self.unsure = true;
-        let mut flushed = self.store(holding, &done, &finished, at, now).await?;
+        let news = self.news(&done, at);
+        let mut flushed = match self.store(holding, &done, &finished, news, at, now).await {
+            // Numbers that the database takes for impossible must not hold up what was printed, here and next to it.
+            Err(IngestError::Db(error @ (DbError::Other(_) | DbError::Constraint { .. }))) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "a flush is stored without its metrics and checkpoints"
+                );
+                self.store(holding, &done, &finished, News::default(), at, now).await?
+            }
+            other => other?,
+        };
         self.newest = at;
         self.unsure = false;
         flushed.backlog = backlog;
@@ -189,10 +201,10 @@ impl Ingest {
         holding: &Holding,
         done: &[(AttemptId, u64, Done)],
         finished: &[(AttemptId, Vec<StreamId>)],
+        news: News,
         at: i64,
         now: DateTime<Utc>,
     ) -> Result<Flushed, IngestError> {
-        let news = self.news(done, at);
         let mut flushed = Flushed {
             streams: done.len(),
             ..Flushed::default()

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use trainyard_core::model::JobId;
+use trainyard_core::model::{JobId, Phase};
 
 use super::super::super::{
     Error, WebState,
@@ -13,7 +13,8 @@ use super::super::super::{
 };
 use crate::db::jobs_read::{self, JobDetail};
 
-/// One job with its document. Its version is the `ETag`; `If-None-Match` saves reading it again.
+/// One job with its document. Its version is the `ETag`; `If-None-Match` saves reading it again, except while it runs:
+/// then its steps go on without a new version.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}",
@@ -32,7 +33,9 @@ pub async fn get_job(
 ) -> Result<Response, Error> {
     let detail = super::found(job, jobs_read::get(&state.db, &asker.scope(), job).await)?;
     let etag = detail.job.etag();
-    if super::has_already(&headers, &etag) {
+    // Steps make no new version, so that they stand in nobody's way who wants to change the job; but they are news.
+    let moves = matches!(detail.job.phase, Phase::Starting | Phase::Running | Phase::Stopping);
+    if super::has_already(&headers, &etag) && !moves {
         return Ok(super::not_modified(&etag));
     }
     Ok(super::with_etag(StatusCode::OK, detail))

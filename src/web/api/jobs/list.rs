@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::{Json, extract::State};
+use axum::{extract::State, response::Response};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use trainyard_core::model::{JobId, Phase};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::super::{
     super::{
@@ -19,10 +19,7 @@ use super::super::{
 };
 use crate::{
     actions::FieldFault,
-    db::{
-        jobs_list::{self, JobFilter},
-        jobs_read::Job,
-    },
+    db::jobs_list::{self, JobFilter, JobPage},
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -58,16 +55,6 @@ pub struct ListParams {
     pub cursor: Option<String>,
 }
 
-/// A job in a list, without its document.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ListedJob {
-    #[serde(flatten)]
-    pub job: Job,
-    /// Its state and what is wrong with it or holds it up, as the page of all jobs says it. Only where it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sentence: Option<String>,
-}
-
 /// Jobs that the caller may see, newest first. No row has the job's document.
 #[utoipa::path(
     get,
@@ -80,23 +67,20 @@ pub async fn list_jobs(
     State(state): State<WebState>,
     asker: Asker,
     Params(params): Params<ListParams>,
-) -> Result<Json<JobList>, Error> {
+) -> Result<Response, Error> {
     let limit = page::limit(params.limit)?;
     let filter = filter(&state, &asker, &params).await?;
     let before: Option<JobId> = page::decode(&filter, params.cursor.as_deref())?;
-    let page = jobs_list::page(&state.db, &asker.scope(), &filter, before, limit).await?;
-    let mut sentences = match params.sentence {
-        true => jobs::sentences(&state.db, &page.jobs, state.actions.now()).await?,
-        false => Vec::new(),
+    let JobPage { mut jobs, next } = jobs_list::page(&state.db, &asker.scope(), &filter, before, limit).await?;
+    if params.sentence {
+        let sentences = jobs::sentences(&state.db, &jobs, state.actions.now()).await?;
+        for (job, sentence) in jobs.iter_mut().zip(sentences) {
+            job.sentence = Some(sentence);
+        }
     }
-    .into_iter();
-    let items = page.jobs.into_iter().map(|job| ListedJob {
-        job,
-        sentence: sentences.next(),
-    });
-    Ok(Json(JobList {
-        items: items.collect(),
-        next: page.next.map(|last| page::encode(&filter, last)),
+    Ok(page::answer(&JobList {
+        items: jobs,
+        next: next.map(|last| page::encode(&filter, last)),
     }))
 }
 

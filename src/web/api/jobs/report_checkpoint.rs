@@ -18,7 +18,7 @@ pub struct NewCheckpoint {
     #[schema(minimum = 0, example = 120)]
     pub step: i64,
     /// Where the next attempt finds it.
-    #[schema(min_length = 1, max_length = 4096, example = "/checkpoints/120")]
+    #[schema(min_length = 1, max_length = 1024, example = "/checkpoints/120")]
     pub path: String,
 }
 
