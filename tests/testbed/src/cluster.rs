@@ -80,9 +80,13 @@ impl Testbed {
     /// Starts an instance, tied to this process or until `down`.
     pub async fn start_with(mut options: Options, tied: bool, say: &dyn Fn(&str)) -> Result<Testbed> {
         machine::check()?;
+        options.instance.map(Layout::new).map_or(Ok(()), guard::only_here)?;
+        machine::room(&layout::state(), ROOM_MB)?;
         let built = build::all(say)?;
         let started = Instant::now();
         let (layout, tie) = claim(options.instance, tied)?;
+        // A person's `up` holds this since before it looked.
+        let _alone = if tied { guard::try_starting(layout)? } else { None };
         options.instance = Some(layout.number);
         let testbed = Testbed {
             layout,
@@ -91,9 +95,15 @@ impl Testbed {
             tie: Some(tie),
         };
         if let Err(error) = testbed.bring_up(say).await {
-            // Half of an instance is of no use; its logs are in the error.
-            let _ = guard::end(layout);
-            return Err(error);
+            // Half of an instance is of no use, but its logs may tell more than the error does.
+            let _ = guard::stop(layout);
+            // Under two state folders at the same moment, the second finds the link taken.
+            let error = guard::only_here(layout).err().unwrap_or(error);
+            return Err(Error::Refused(format!(
+                "{error}\nThe logs stay in {}/*/log until the next `tests/testbed/up --instance {1}`, or `tests/testbed/down --instance {1}`",
+                layout.dir().display(),
+                layout.number
+            )));
         }
         say(&format!(
             "instance {} is up after {:.1} s",
@@ -106,10 +116,16 @@ impl Testbed {
     /// Finds an instance that runs.
     pub fn attach(number: u8) -> Result<Testbed> {
         let layout = Layout::new(number);
-        // The options are written last, when everything is up; who finds them need not build anything to know what runs.
+        if !guard::runs(layout)? {
+            guard::only_here(layout)?;
+            return Err(Error::Refused(format!(
+                "instance {number} does not run; `tests/testbed/up --instance {number}` starts it"
+            )));
+        }
+        // Who finds these need not build anything to know what runs.
         Ok(Testbed {
             layout,
-            options: read(&options_file(layout), number)?,
+            options: read(&layout.options(), number)?,
             built: read(&layout.built(), number)?,
             tie: None,
         })
@@ -132,6 +148,27 @@ impl Testbed {
 
     pub fn nodes(&self) -> &'static [&'static str] {
         if self.options.real_nodes { &NODES } else { &[] }
+    }
+
+    /// A real node's space, for whoever wants it alive.
+    pub fn living_node(&self, name: &str) -> Result<Space> {
+        let number = self.layout.number;
+        if !self.nodes().contains(&name) {
+            return Err(Error::Refused(match self.nodes() {
+                [] => format!("instance {number} has no real nodes; it was started with --no-real-nodes or --pods"),
+                nodes => format!(
+                    "instance {number} has no real node {name}; there are {}",
+                    nodes.join(" and ")
+                ),
+            }));
+        }
+        let space = self.node(name);
+        if !space.alive() {
+            return Err(Error::Refused(format!(
+                "{name} is killed; `tests/testbed/run fault revive-node {name} --instance {number}` brings it back"
+            )));
+        }
+        Ok(space)
     }
 
     pub fn kubeconfig(&self) -> PathBuf {
@@ -184,7 +221,7 @@ impl Testbed {
         if let Some(ended) = self.missing().first() {
             return Err(self.keeps_ending(ended));
         }
-        save(&options_file(self.layout), &self.options)
+        save(&self.layout.options(), &self.options)
     }
 
     async fn start_control_plane(&self) -> Result<()> {
@@ -369,9 +406,8 @@ impl Testbed {
 /// How long a start may take before it counts as failed. Seconds on an idle machine; minutes were seen with thirty busy processes beside it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-fn options_file(layout: Layout) -> PathBuf {
-    layout.dir().join("testbed.json")
-}
+/// What a state folder must have free: twice what an instance writes before anything runs on it.
+const ROOM_MB: u64 = 300;
 
 fn save(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Error::Refused(e.to_string()))?;
@@ -381,7 +417,8 @@ fn save(path: &Path, value: &impl Serialize) -> Result<()> {
 fn read<T: DeserializeOwned>(path: &Path, number: u8) -> Result<T> {
     let text = std::fs::read_to_string(path).map_err(|_| {
         Error::Refused(format!(
-            "instance {number} does not run; `tests/testbed/up --instance {number}` starts it"
+            "instance {number} is starting, or its start was broken off; `tests/testbed/up --instance {number}` waits for the one and \
+             replaces the other"
         ))
     })?;
     serde_json::from_str(&text).map_err(|e| refused("an instance's record")(&e))

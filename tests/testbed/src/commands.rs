@@ -1,14 +1,18 @@
 //! The commands for people, each a few calls of the library.
 
 use clap::Subcommand;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use trainyard_testbed::cluster::{Options, Testbed};
+use trainyard_testbed::error::Doing;
 use trainyard_testbed::faults::proxy::{Fault as ProxyFault, FaultProxy, Rule};
 use trainyard_testbed::faults::{api, nodes, quota, token, webhook::Refusal};
-use trainyard_testbed::layout::{Layout, MAX_INSTANCES};
+use trainyard_testbed::layout::{Layout, MAX_INSTANCES, NODES};
 use trainyard_testbed::load::record::Recording;
 use trainyard_testbed::{Error, Result, build as building, guard, leftovers as left, load, machine};
 
@@ -16,26 +20,33 @@ use trainyard_testbed::{Error, Result, build as building, guard, leftovers as le
 pub enum Fault {
     /// The kubelet stops, its containers go on
     StopKubelet {
+        #[arg(value_parser = NODES)]
         node: String,
     },
+    /// Brings a stopped kubelet back
     StartKubelet {
+        #[arg(value_parser = NODES)]
         node: String,
     },
     /// The node dies with everything on it
     KillNode {
+        #[arg(value_parser = NODES)]
         node: String,
     },
     /// A killed node comes back empty
     ReviveNode {
+        #[arg(value_parser = NODES)]
         node: String,
     },
+    /// Kills the API server and waits until it is back: every watch and request breaks
     RestartApi,
     /// Compacts etcd and restarts the API server: watches from before get 410
     ForgetHistory,
-    /// Prints a kubeconfig whose token expires
+    /// Prints a kubeconfig with a service account's token, which is answered 401 when its time is over (up to ten seconds later)
     ExpiringToken {
         #[arg(long, default_value = "default")]
         namespace: String,
+        /// It may do what its role bindings say: until then, one without any is answered 403
         #[arg(long, default_value = "default")]
         account: String,
         #[arg(long, default_value_t = 30)]
@@ -48,45 +59,41 @@ pub enum Fault {
         status: String,
         reason: String,
     },
-    ClearCondition {
-        node: String,
-        kind: String,
-    },
-    /// Gives a node devices, e.g. nvidia.com/gpu 8
-    SetDevices {
-        node: String,
-        resource: String,
-        count: u32,
-    },
+    /// Takes a condition away again
+    ClearCondition { node: String, kind: String },
+    /// Gives a node devices, e.g. nvidia.com/gpu 8; 0 takes them away
+    SetDevices { node: String, resource: String, count: u32 },
     /// Leaves so many allocatable; capacity stays
-    LoseDevices {
-        node: String,
-        resource: String,
-        left: u32,
-    },
-    /// Allows so much of a resource in a namespace, e.g. pods 0
+    LoseDevices { node: String, resource: String, left: u32 },
+    /// Allows so much of one resource in a namespace, e.g. pods 0, in place of what this allowed before
     Quota {
         namespace: String,
         resource: String,
         hard: String,
     },
-    LiftQuota {
-        namespace: String,
-    },
+    /// Takes the namespace's quota away again
+    LiftQuota { namespace: String },
     /// Refuses a resource's creation in a namespace by webhook, until interrupted
     Refuse {
         namespace: String,
+        /// In the plural, e.g. pods
         resource: String,
-        #[arg(default_value = "")]
+        /// The resource's API group, e.g. apps
+        #[arg(default_value = "*")]
         group: String,
     },
-    /// A proxy in front of the API server, until interrupted. Kinds: delay:MS, cut, cut-after:BYTES, before:CODE, after:CODE
+    /// A proxy in front of the API server that treats requests badly, until interrupted
     Proxy {
-        kind: String,
+        /// delay:MILLISECONDS, cut (no answer), cut-after:BYTES, before:CODE (the API server never hears of it), after:CODE (it was done)
+        #[arg(value_parser = parse)]
+        kind: ProxyFault,
+        /// Meets this method alone, e.g. POST
         #[arg(long, default_value = "")]
         method: String,
+        /// Meets requests with this in their path or query, e.g. watch=true
         #[arg(long, default_value = "/")]
         path: String,
+        /// Meets so many, and lets the rest pass
         #[arg(long)]
         times: Option<u32>,
     },
@@ -94,17 +101,21 @@ pub enum Fault {
 
 #[derive(Subcommand)]
 pub enum Watch {
-    /// Records the list and the watch of a path, e.g. /api/v1/pods
+    /// Records the list and the watch of a path
     Record {
         #[arg(long, default_value_t = 0, value_parser = crate::number)]
         instance: u8,
+        /// As the API server knows it, e.g. /api/v1/pods
         path: String,
+        /// Where to keep the recording
         file: PathBuf,
+        /// How long; an interruption ends it sooner
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Serves a recording until interrupted
+    /// Serves a recording, without an API server, until interrupted
     Replay {
+        /// A recording
         file: PathBuf,
         /// 1 is the time it took, 0 without waiting
         #[arg(long, default_value_t = 1.0)]
@@ -121,6 +132,9 @@ pub fn build() -> Result<ExitCode> {
     building::all(&say)?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// What it means for an instance to be replaced.
+const LOST: &str = "its pods, and all that was stored in it, are lost";
 
 pub async fn up(mut options: Options, pods: usize) -> Result<ExitCode> {
     machine::check()?;
@@ -149,7 +163,7 @@ pub async fn up(mut options: Options, pods: usize) -> Result<ExitCode> {
                         println!("instance {} is mended", layout.number);
                         return show(&testbed);
                     }
-                    Err(error) => say(&format!("cannot be mended ({error}), so it is replaced")),
+                    Err(error) => say(&format!("cannot be mended ({error}), so it is replaced: {LOST}")),
                 }
                 options = testbed.options.clone();
                 guard::end(layout)?;
@@ -159,6 +173,11 @@ pub async fn up(mut options: Options, pods: usize) -> Result<ExitCode> {
                 guard::end(layout)?;
             }
         }
+    } else if layout.options().exists() {
+        say(&format!(
+            "instance {} was killed together with its guard, so it is replaced: {LOST}",
+            layout.number
+        ));
     }
     if pods > 0 {
         let (testbed, filled) = load::snapshot::filled(options, pods, false, &say).await?;
@@ -191,9 +210,16 @@ pub fn down(instance: Option<u8>, all: bool) -> Result<ExitCode> {
     };
     for number in numbers {
         let layout = Layout::new(number);
+        // An `up` may be at work that has nothing to show yet.
+        let _alone = match layout.starting().exists() {
+            true => Some(guard::starting(layout, &say)?),
+            false => None,
+        };
         if guard::runs(layout)? || layout.dir().exists() {
             guard::end(layout)?;
             println!("instance {number} is down");
+        } else if !all {
+            guard::only_here(layout)?;
         }
     }
     leftovers()
@@ -215,10 +241,18 @@ pub fn leftovers() -> Result<ExitCode> {
 }
 
 pub async fn status() -> Result<ExitCode> {
-    for number in left::running()? {
+    let running = left::running()?;
+    if running.is_empty() {
+        println!("no instance runs");
+    }
+    for number in running {
         println!("instance {number}");
-        if !Layout::new(number).dir().join("testbed.json").exists() {
-            println!("is starting, or its start was broken off: `up` waits for the one and replaces the other");
+        let layout = Layout::new(number);
+        if guard::unfinished(layout)? {
+            println!("its start was broken off; `tests/testbed/up --instance {number}` starts it anew");
+            continue;
+        } else if !layout.options().exists() {
+            println!("is starting");
             continue;
         }
         let testbed = Testbed::attach(number)?;
@@ -231,11 +265,10 @@ pub async fn status() -> Result<ExitCode> {
 }
 
 pub fn enter(instance: u8, space: &str, command: &[String]) -> Result<ExitCode> {
-    let testbed = Testbed::attach(instance)?;
-    let space = if space == guard::CONTROL {
-        testbed.control()
-    } else {
-        testbed.node(space)
+    let testbed = running(instance)?;
+    let space = match space {
+        guard::CONTROL => testbed.control(),
+        node => testbed.living_node(node)?,
     };
     let mut line = space.enter()?;
     line.extend_from_slice(command);
@@ -246,8 +279,19 @@ pub fn enter(instance: u8, space: &str, command: &[String]) -> Result<ExitCode> 
     })
 }
 
-pub async fn fault(instance: u8, fault: Fault) -> Result<ExitCode> {
+/// An instance with a control plane that can be asked for something.
+fn running(instance: u8) -> Result<Testbed> {
     let testbed = Testbed::attach(instance)?;
+    if !testbed.control().alive() {
+        return Err(Error::Refused(format!(
+            "the control plane of instance {instance} is killed; `tests/testbed/up --instance {instance}` replaces the instance: {LOST}"
+        )));
+    }
+    Ok(testbed)
+}
+
+pub async fn fault(instance: u8, fault: Fault) -> Result<ExitCode> {
+    let testbed = running(instance)?;
     let client = testbed.client().await?;
     match fault {
         Fault::StopKubelet { node } => nodes::stop_kubelet(&testbed, &node)?,
@@ -287,6 +331,21 @@ pub async fn fault(instance: u8, fault: Fault) -> Result<ExitCode> {
             resource,
             group,
         } => {
+            // The API server takes a webhook for anything, and never asks it about what is not there.
+            let namespaces: Api<Namespace> = Api::all(client.clone());
+            let found = namespaces.get(&namespace).await;
+            found.doing("cannot refuse anything in that namespace")?;
+            let there = testbed.kubectl(&["api-resources", "--no-headers", "--output=name"])?;
+            let mut there: Vec<_> = there.lines().filter_map(|line| line.split('.').next()).collect();
+            there.sort_unstable();
+            there.dedup();
+            if !there.contains(&resource.as_str()) {
+                let there = there.join(", ");
+                return Err(Error::Refused(format!(
+                    "there is no resource {resource}; there are {there}"
+                )));
+            }
+            let interrupted = interruption()?;
             let refusal = Refusal::start(
                 &testbed,
                 &client,
@@ -296,8 +355,9 @@ pub async fn fault(instance: u8, fault: Fault) -> Result<ExitCode> {
                 "refused by the testbed",
             )
             .await?;
-            println!("refusing; Ctrl-C ends it");
-            interrupted().await?;
+            println!("refusing new {resource} in {namespace}; Ctrl-C ends it");
+            interrupted.await;
+            println!("refused {}", refusal.asked());
             refusal.lift().await?;
         }
         Fault::Proxy {
@@ -306,28 +366,39 @@ pub async fn fault(instance: u8, fault: Fault) -> Result<ExitCode> {
             path,
             times,
         } => {
+            let interrupted = interruption()?;
             let proxy = FaultProxy::start(&testbed).await?;
             proxy.add(Rule {
                 times,
-                ..Rule::new(&method, &path, parse(&kind)?)
+                ..Rule::new(&method, &path, kind)
             });
             println!("kubectl --server={} ...; Ctrl-C ends it", proxy.url);
-            interrupted().await?;
+            interrupted.await;
+            let log = proxy.log();
+            let met = log.iter().filter(|(_, fault)| fault.is_some()).count();
+            println!("{} requests, {met} of them met the fault", log.len());
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn parse(kind: &str) -> Result<ProxyFault> {
-    let (name, value) = kind.split_once(':').unwrap_or((kind, "0"));
-    let bad = |_| Error::Refused(format!("{kind}: a number is wanted after the colon"));
+fn parse(kind: &str) -> std::result::Result<ProxyFault, &'static str> {
+    let (name, value) = kind.split_once(':').unwrap_or((kind, ""));
+    let number = value.parse::<u32>().map_err(|_| "a number is wanted after a colon");
+    let code = || {
+        number
+            .ok()
+            .and_then(|n| u16::try_from(n).ok())
+            .filter(|n| (400..600).contains(n))
+    };
+    let code = || code().ok_or("a code from 400 to 599 is wanted after a colon");
     Ok(match name {
-        "delay" => ProxyFault::Delay(Duration::from_millis(value.parse().map_err(bad)?)),
-        "cut" => ProxyFault::Cut,
-        "cut-after" => ProxyFault::CutAfter(value.parse().map_err(bad)?),
-        "before" => ProxyFault::AnswerBefore(value.parse().map_err(bad)?),
-        "after" => ProxyFault::AnswerAfter(value.parse().map_err(bad)?),
-        _ => return Err(Error::Refused(format!("{kind}: no such fault"))),
+        "delay" => ProxyFault::Delay(Duration::from_millis(number?.into())),
+        "cut" if value.is_empty() => ProxyFault::Cut,
+        "cut-after" => ProxyFault::CutAfter(number? as usize),
+        "before" => ProxyFault::AnswerBefore(code()?),
+        "after" => ProxyFault::AnswerAfter(code()?),
+        _ => return Err("there are delay:MILLISECONDS, cut, cut-after:BYTES, before:CODE and after:CODE"),
     })
 }
 
@@ -339,18 +410,28 @@ pub async fn watch(watch: Watch) -> Result<ExitCode> {
             file,
             seconds,
         } => {
-            let client = Testbed::attach(instance)?.client().await?;
-            let recording = Recording::take(&client, &path, usize::MAX, Duration::from_secs(seconds), || {
-                say("recording")
-            })
-            .await?;
+            let client = running(instance)?.client().await?;
+            // Better now than when there is something to lose.
+            let open = std::fs::File::options().create(true).append(true).open(&file);
+            open.doing(format!("cannot write {}", file.display()))?;
+            let interrupted = interruption()?;
+            let end = async {
+                let _ = tokio::time::timeout(Duration::from_secs(seconds), interrupted).await;
+            };
+            let ready = || say(&format!("recording for {seconds} s; Ctrl-C ends it sooner"));
+            let recording = Recording::take(&client, &path, usize::MAX, end, ready).await?;
             recording.save(&file)?;
             println!("{} events in {}", recording.len(), file.display());
         }
         Watch::Replay { file, pace } => {
+            let interrupted = interruption()?;
             let replay = Recording::load(&file)?.replay(pace).await?;
-            println!("serving on {}; Ctrl-C ends it", replay.url);
-            interrupted().await?;
+            println!(
+                "whatever is asked of {0} is answered with the recorded list, and `curl -N '{0}/?watch=1'` with what came after it; kubectl needs \
+                 `get --raw`. Ctrl-C ends it",
+                replay.url
+            );
+            interrupted.await;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -361,15 +442,24 @@ pub async fn hold(number: u8) -> Result<ExitCode> {
         instance: Some(number),
         ..Options::new(trainyard_testbed::Profile::Bare)
     };
+    let interrupted = interruption()?;
     let _testbed = Testbed::start(options).await?;
     println!("held");
-    interrupted().await?;
+    interrupted.await;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn interrupted() -> Result<()> {
-    tokio::signal::ctrl_c().await.map_err(|source| Error::Io {
-        doing: "cannot wait for Ctrl-C".into(),
-        source,
+/// Ctrl-C, or whoever ends programs in an orderly way. Caught from this call on, so that what is set up after it is also taken down.
+fn interruption() -> Result<impl Future<Output = ()>> {
+    let on = |kind| signal(kind).doing("cannot wait for signals");
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let mut terminate = on(SignalKind::terminate())?;
+    let mut hangup = on(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
     })
 }

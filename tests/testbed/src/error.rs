@@ -14,7 +14,7 @@ pub enum Error {
         status: String,
         output: String,
     },
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {}", told(source))]
     Kube { doing: String, source: Box<kube::Error> },
     #[error("gave up after {after:?} of waiting for {what}{last}")]
     Timeout {
@@ -24,6 +24,15 @@ pub enum Error {
     },
     #[error("{0}")]
     Refused(String),
+}
+
+/// The API server's own sentence, where it said one.
+fn told(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Service(_) => format!("{error}; an API server that is gone is brought back by `tests/testbed/up`"),
+        other => other.to_string(),
+    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

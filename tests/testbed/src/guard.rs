@@ -13,7 +13,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,17 +29,51 @@ pub fn try_lock(layout: Layout) -> Result<Option<Flock<File>>> {
     try_file(&layout.lock())
 }
 
-/// Held by a person's `up` while it starts an instance; a second one waits for the first. It goes with its process, so a
-/// start that was killed is nobody's.
+/// The state folder of an instance that has the same number as this one, and with it the same names and addresses, while it runs.
+pub fn elsewhere(layout: Layout) -> Result<Option<PathBuf>> {
+    let ours = layout.space_dir(CONTROL);
+    for entry in std::fs::read_dir("/proc").doing("cannot list processes")?.flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        // The control plane's init lives as long as its instance, and is told its folder.
+        let mut words = line.trim_end_matches('\0').rsplit('\0');
+        if let (Some(dir), Some("init")) = (words.next().map(Path::new), words.next())
+            && dir.ends_with(format!("{}/{CONTROL}", layout.number))
+            && dir != ours
+        {
+            return Ok(dir.ancestors().nth(2).map(Path::to_path_buf));
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses a number that another state folder's instance has.
+pub fn only_here(layout: Layout) -> Result<()> {
+    let Some(other) = elsewhere(layout)? else { return Ok(()) };
+    Err(Error::Refused(format!(
+        "instance {0} runs under another state folder, {1} (this one is {2}), and names and addresses on the machine follow from the \
+         number alone; take another, or end that one with `TRAINYARD_TESTBED_STATE={1} tests/testbed/down --instance {0}`",
+        layout.number,
+        other.display(),
+        layout::state().display()
+    )))
+}
+
+/// Held by whoever starts or ends an instance, if nobody does. It goes with its process, so a start that was killed is nobody's.
+pub fn try_starting(layout: Layout) -> Result<Option<Flock<File>>> {
+    try_file(&layout.starting())
+}
+
+/// The same for people's `up` and `down`: the second waits for the first.
 pub fn starting(layout: Layout, say: &dyn Fn(&str)) -> Result<Flock<File>> {
     let mut told = false;
     loop {
-        if let Some(lock) = try_file(&layout.starting())? {
+        if let Some(lock) = try_starting(layout)? {
             return Ok(lock);
         }
         if !std::mem::replace(&mut told, true) {
             say(&format!(
-                "another `up` starts instance {}; waiting for it",
+                "somebody else starts or ends instance {}; waiting until they are done, or stopped by Ctrl-C",
                 layout.number
             ));
         }
@@ -100,6 +134,10 @@ pub fn main(layout: Layout, forever: bool) -> Result<()> {
         println!("taken");
         return Ok(());
     };
+    if elsewhere(layout)?.is_some() {
+        println!("taken");
+        return Ok(());
+    }
     clear(layout)?;
     let mut stop = SigSet::empty();
     for signal in [
@@ -142,8 +180,11 @@ pub fn main(layout: Layout, forever: bool) -> Result<()> {
     for (_, init) in &mut inits {
         let _ = init.wait();
     }
-    ended.doing("cannot wait for signals")?;
-    clear(layout)
+    match ended.doing("cannot wait for signals")? {
+        // Whoever asked for the end sees to what is left.
+        Signal::SIGHUP => Ok(()),
+        _ => clear(layout),
+    }
 }
 
 /// Starts a space, which ends with the guard.
@@ -206,17 +247,29 @@ pub fn runs(layout: Layout) -> Result<bool> {
     Ok(layout.lock().exists() && try_lock(layout)?.is_none())
 }
 
+/// Whether a start was broken off: the instance is held, was never finished, and nobody is at it.
+pub fn unfinished(layout: Layout) -> Result<bool> {
+    // In this order: a start that ends between two looks is finished by the second.
+    Ok(runs(layout)? && try_starting(layout)?.is_some() && !layout.options().exists())
+}
+
 /// Ends an instance and waits until nothing of it is left. One that does not run is only cleared.
 pub fn end(layout: Layout) -> Result<()> {
+    let _lock = stop(layout)?;
+    clear(layout)
+}
+
+/// Ends what runs of an instance, and leaves its folder with the logs to the next `up` or `down`.
+pub fn stop(layout: Layout) -> Result<Flock<File>> {
     let started = Instant::now();
     let pid = guard_pid(layout);
     let mut asked = false;
     loop {
-        if let Some(_lock) = try_lock(layout)? {
-            return clear(layout);
+        if let Some(lock) = try_lock(layout)? {
+            return Ok(lock);
         }
         if let (Some(pid), false) = (pid, asked) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(pid), Signal::SIGHUP);
             asked = true;
         }
         if started.elapsed() > Duration::from_secs(60) {
@@ -231,11 +284,14 @@ pub fn end(layout: Layout) -> Result<()> {
     }
 }
 
-/// Removes what outlives the namespaces: the state folder, cgroups, and this machine's end of the link if the kernel has not yet.
+/// Removes what outlives the namespaces: the state folder, cgroups, and this machine's end of the link if the kernel has not yet. The
+/// last two have the same names under another state folder, and may be in use there.
 fn clear(layout: Layout) -> Result<()> {
-    let _ = run(&mut command(["ip", "link", "delete", &layout.host_link()]));
-    for node in NODES {
-        cgroups::remove(&layout.cgroup(node))?;
+    if elsewhere(layout)?.is_none() {
+        let _ = run(&mut command(["ip", "link", "delete", &layout.host_link()]));
+        for node in NODES {
+            cgroups::remove(&layout.cgroup(node))?;
+        }
     }
     let dir = layout.dir();
     if dir.exists() {

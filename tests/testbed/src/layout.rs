@@ -37,8 +37,11 @@ pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// What is not absolute means the caller's own folder, also for those who are given it and stand elsewhere.
 fn from_env(name: &str, default: &str) -> PathBuf {
-    std::env::var_os(name).map_or_else(|| PathBuf::from(default), PathBuf::from)
+    let path = std::env::var_os(name).filter(|path| !path.is_empty());
+    let path = path.map_or_else(|| PathBuf::from(default), PathBuf::from);
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// One instance's names, folders and addresses.
@@ -66,9 +69,14 @@ impl Layout {
         state().join(format!("{}.lock", self.number))
     }
 
-    /// Held by `up` while it is at work.
+    /// Held by whoever starts or ends the instance, while at it.
     pub fn starting(&self) -> PathBuf {
         state().join(format!("{}.start.lock", self.number))
+    }
+
+    /// What was asked for. Written last, when everything is up: an instance without it is not finished.
+    pub fn options(&self) -> PathBuf {
+        self.dir().join("testbed.json")
     }
 
     /// What of the cache the instance uses; there from before its first program starts.

@@ -10,7 +10,11 @@ pub fn find() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for number in 0..MAX_INSTANCES {
         let layout = Layout::new(number);
-        if !guard::runs(layout)? {
+        if guard::unfinished(layout)? {
+            found.push(format!(
+                "unfinished start of instance {number}; `tests/testbed/up --instance {number}` starts it anew"
+            ));
+        } else if !guard::runs(layout)? {
             look(layout, &mut found)?;
         }
     }
@@ -21,11 +25,13 @@ fn look(layout: Layout, found: &mut Vec<String>) -> Result<()> {
     if layout.dir().exists() {
         found.push(format!("folder {}", layout.dir().display()));
     }
-    if Path::new("/sys/class/net").join(layout.host_link()).exists() {
-        found.push(format!("link {}", layout.host_link()));
-    }
-    for path in cgroups::named(&format!("{}-", layout.name()))? {
-        found.push(format!("cgroup {}", path.display()));
+    if guard::elsewhere(layout)?.is_none() {
+        if Path::new("/sys/class/net").join(layout.host_link()).exists() {
+            found.push(format!("link {}", layout.host_link()));
+        }
+        for path in cgroups::named(&format!("{}-", layout.name()))? {
+            found.push(format!("cgroup {}", path.display()));
+        }
     }
     // Programs carry the instance's folder in their command line; shims and containers do not, but hold mounts below it.
     let dir = format!("{}/", layout.dir().display());
@@ -40,10 +46,6 @@ fn look(layout: Layout, found: &mut Vec<String>) -> Result<()> {
         if line.contains(&dir) || mounts.contains(&dir) {
             found.push(format!("process {pid}: {line}"));
         }
-    }
-    let routes = std::fs::read_to_string("/proc/net/dev").doing("cannot read links")?;
-    if routes.contains(&format!("{}:", layout.host_link())) {
-        found.push(format!("network device {}", layout.host_link()));
     }
     Ok(())
 }

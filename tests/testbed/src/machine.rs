@@ -1,6 +1,8 @@
 //! What the machine must have before anything starts, told with the line that helps.
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
+use crate::layout::make_dir;
+use nix::sys::statvfs::statvfs;
 use std::path::Path;
 
 /// The one list, which `tests/testbed/test` installs from.
@@ -35,6 +37,21 @@ pub fn check() -> Result<()> {
         what: format!("Debian package {}", packages.join(", ")),
         help,
     })
+}
+
+/// Refuses where a folder's file system has less than so many megabytes free.
+pub fn room(folder: &Path, megabytes: u64) -> Result<()> {
+    make_dir(folder)?;
+    let found = statvfs(folder).doing(format!("cannot look for room in {}", folder.display()))?;
+    let free = found.blocks_available() * found.fragment_size() / 1_000_000;
+    if free >= megabytes {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "{megabytes} MB are needed in {}, and {free} MB are free; make room there, or name another folder: TRAINYARD_TESTBED_STATE \
+         for what runs, TRAINYARD_TESTBED_CACHE for what is built",
+        folder.display()
+    )))
 }
 
 fn is_there(program: &str) -> bool {

@@ -57,7 +57,7 @@ enum Command {
     Leftovers,
     /// Breaks something
     Fault {
-        #[arg(long, default_value_t = 0, value_parser = number)]
+        #[arg(long, global = true, default_value_t = 0, value_parser = number)]
         instance: u8,
         #[command(subcommand)]
         fault: commands::Fault,
@@ -71,6 +71,7 @@ enum Command {
     Enter {
         #[arg(long, default_value_t = 0, value_parser = number)]
         instance: u8,
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(guard::spaces()))]
         space: String,
         #[arg(trailing_var_arg = true, required = true)]
         command: Vec<String>,

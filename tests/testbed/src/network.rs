@@ -15,7 +15,6 @@ fn space(layout: Layout, name: &str) -> Space {
 pub fn control(layout: Layout) -> Result<()> {
     let control = space(layout, CONTROL);
     let (host_link, pid) = (layout.host_link(), control.pid()?.to_string());
-    let _ = run(&mut command(["ip", "link", "delete", &host_link]));
     run(&mut command([
         "ip", "link", "add", &host_link, "type", "veth", "peer", "name", "host", "netns", &pid,
     ]))?;

@@ -84,6 +84,15 @@ async fn a_killed_node_loses_its_pods_and_comes_back_empty() {
         nodes::kill_node(testbed, "node-2").unwrap();
         let lines: Vec<_> = processes_with("sleep 3600");
         assert!(lines.is_empty(), "the node's processes outlive it: {lines:?}");
+        // Dead is dead until it is revived, and every command says so.
+        for fault in [nodes::start_kubelet, nodes::stop_kubelet, nodes::kill_node] {
+            let told = fault(testbed, "node-2").unwrap_err().to_string();
+            let way_out = format!("revive-node node-2 --instance {}`", testbed.layout.number);
+            assert!(
+                told.starts_with("node-2 is killed") && told.contains(&way_out),
+                "{told}"
+            );
+        }
         await_node(&place.client, "node-2", "Unknown").await;
         tell("node killed, Ready=Unknown after", killed.elapsed());
         place
@@ -419,7 +428,7 @@ async fn a_recorded_watch_replays_without_an_api_server() {
     in_namespace(testbed, "recorded", |place| async move {
         let maker = place.client.clone();
         let path = "/api/v1/namespaces/recorded/configmaps";
-        let taken = load::record::Recording::take(&place.client, path, 20, Duration::from_secs(60), || {
+        let taken = load::record::Recording::take(&place.client, path, 20, tokio::time::sleep(MINUTES), || {
             tokio::spawn(async move {
                 for index in 0..20 {
                     config_map(&maker, "recorded", &format!("map-{index:02}"))

@@ -218,8 +218,28 @@ fn commands_for_people_say_what_they_did() {
         );
         text
     };
+    let refused = |command: &mut Command, sentences: &[&str]| {
+        let out = command.output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout);
+        assert!(!out.status.success(), "{command:?}: {text}");
+        for sentence in sentences {
+            assert!(text.contains(sentence), "{command:?}: {sentence}: {text}");
+        }
+    };
     let _down = Down(14);
     let up = ["up", "--instance", "14", "--no-real-nodes", "--nodes", "12"];
+    // A start that nobody will finish is left over, and said.
+    let mut broken_off = Command::new(program).args(up).spawn().unwrap();
+    while !Layout::new(14).built().exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    broken_off.kill().unwrap();
+    broken_off.wait().unwrap();
+    refused(
+        Command::new(program).arg("leftovers"),
+        &["left: unfinished start of instance 14"],
+    );
+    assert!(run(&["status"]).contains("its start was broken off"));
     // Two at the same moment: one starts it, the other waits and finds it there.
     let mut told = std::thread::scope(|scope| [(), ()].map(|()| scope.spawn(|| run(&up))).map(|up| up.join().unwrap()));
     told.sort();
@@ -230,12 +250,42 @@ fn commands_for_people_say_what_they_did() {
     );
     assert!(again.starts_with("instance 14 runs already\n"), "{again}");
     // What runs is not what is asked for now: said, and not passed off as done.
-    let other = Command::new(program).args(&up[..3]).output().unwrap();
-    let words = String::from_utf8_lossy(&other.stderr).into_owned();
-    assert!(
-        !other.status.success() && words.contains("12 fake nodes") && words.contains("down --instance 14"),
-        "{words}"
+    refused(
+        Command::new(program).args(&up[..3]),
+        &["12 fake nodes", "down --instance 14"],
     );
+    // Nor can another state folder have the number: refused before anything is touched, by `down` too.
+    let folder = format!("/tmp/testbed-elsewhere-{}", std::process::id());
+    let elsewhere = |words: &[&str], sentences: &[&str]| {
+        refused(
+            Command::new(program)
+                .args(words)
+                .env("TRAINYARD_TESTBED_STATE", &folder),
+            sentences,
+        );
+    };
+    let way_out = [
+        "under another state folder, /var/lib/trainyard-testbed ",
+        "down --instance 14`",
+    ];
+    elsewhere(&up, &way_out);
+    elsewhere(&["down", "--instance", "14"], &way_out);
+    elsewhere(&["fault", "restart-api", "--instance", "14"], &way_out);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(run(&up).starts_with(
+        "instance 14 runs already
+"
+    ));
+    faults_are_refused_in_words(&|words, sentences| {
+        refused(
+            Command::new(program)
+                .arg("fault")
+                .args(words)
+                .args(["--instance", "14"]),
+            sentences,
+        );
+    });
+    what_waits_for_an_end_leaves_nothing(program);
     let inside = |words: &str| run(&["enter", "--instance", "14", "control", "sh", "-c", words]);
     assert!(inside("ip -brief address show host").contains("10.134.128.1/30"));
     // Half dead: mended, and said.
@@ -258,9 +308,94 @@ fn commands_for_people_say_what_they_did() {
         Signal::SIGKILL,
     )
     .unwrap();
-    assert!(run(&up).starts_with("profile "), "a new one is shown");
-    assert!(run(&["down", "--instance", "14"]).contains("instance 14 is down\n"));
+    refused(
+        Command::new(program).args(["fault", "restart-api", "--instance", "14"]),
+        &["control plane of instance 14 is killed", "up --instance 14"],
+    );
+    // `down` during that `up` waits for it.
+    std::thread::scope(|scope| {
+        let replaced = scope.spawn(|| run(&up));
+        while guard::try_starting(Layout::new(14)).unwrap().is_some() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(run(&["down", "--instance", "14"]).contains("instance 14 is down\n"));
+        assert!(replaced.join().unwrap().starts_with("profile "), "a new one is shown");
+    });
+    refused(
+        Command::new(program).args(["fault", "--instance", "14", "restart-api"]),
+        &["instance 14 does not run; `tests/testbed/up --instance 14` starts it"],
+    );
     assert_nothing_left(&before);
+}
+
+/// On an instance of fake nodes alone.
+fn faults_are_refused_in_words(refused: &dyn Fn(&[&str], &[&str])) {
+    refused(&["kill-node", "node-3"], &["possible values: node-1, node-2"]);
+    refused(&["start-kubelet", "node-1"], &["instance 14 has no real nodes"]);
+    let nodes = [
+        "nodes \"node-3\" not found; there are fake-00000, fake-00001",
+        ", 8 more",
+    ];
+    refused(&["set-condition", "node-3", "Ready", "False", "Reason"], &nodes);
+    refused(&["set-devices", "node-3", "nvidia.com/gpu", "8"], &nodes);
+    refused(
+        &["quota", "nowhere", "pods", "0"],
+        &["cannot set a quota: namespaces \"nowhere\" not found\n"],
+    );
+    refused(
+        &["refuse", "default", "pod"],
+        &["there is no resource pod; there are", " pods"],
+    );
+    refused(&["proxy", "before:99"], &["a code from 400 to 599"]);
+    refused(&["proxy", "nonsense"], &["delay:MILLISECONDS, cut"]);
+}
+
+/// A webhook that outlives whoever serves it would refuse everything from then on; a recording that is cut short is still one.
+fn what_waits_for_an_end_leaves_nothing(program: &str) {
+    let start = |words: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .args(["--instance", "14"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let terminate = |child: std::process::Child| {
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let kubectl = |words: &[&str]| Testbed::attach(14).unwrap().kubectl(words).map_err(|e| e.to_string());
+    let said = |from: &mut dyn std::io::Read, what: &str| {
+        let mut line = String::new();
+        BufReader::new(from).read_line(&mut line).unwrap();
+        assert!(line.contains(what), "{line}");
+    };
+    let refuse = || {
+        let mut child = start(&["fault", "refuse", "default", "configmaps"]);
+        said(child.stdout.as_mut().unwrap(), "refusing new configmaps in default");
+        child
+    };
+    // One that was killed is replaced by the next, and that one ends as it should.
+    let mut killed = refuse();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let second = refuse();
+    let answer = kubectl(&["create", "configmap", "refused"]).unwrap_err();
+    assert!(answer.contains("refused by the testbed"), "{answer}");
+    assert_eq!(terminate(second), "refused 1\n");
+
+    let file = std::env::temp_dir().join(format!("testbed-{}.jsonl", std::process::id()));
+    let path = "/api/v1/namespaces/default/configmaps";
+    kubectl(&["create", "configmap", "taken"]).unwrap();
+    let mut record = start(&["watch", "record", path, file.to_str().unwrap()]);
+    said(record.stderr.as_mut().unwrap(), "recording for 60 s");
+    let told = terminate(record);
+    assert!(told.contains(" events in "), "{told}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("\"taken\""));
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
@@ -274,6 +409,70 @@ fn what_is_missing_is_told_with_the_line_that_helps() {
         text.contains("apt-get install -y --no-install-recommends containerd runc"),
         "{text}"
     );
+    // A state folder without room, and in it what is left of an instance whose guard was killed.
+    let small = "mount -t tmpfs -o size=20m tmpfs /mnt; mkdir /mnt/14; touch /mnt/14/testbed.json
+                 exec env TRAINYARD_TESTBED_STATE=/mnt \"$0\" up --instance 14";
+    let text = told(Command::new("unshare").args(["--mount", "sh", "-c", small, program]));
+    assert!(
+        text.contains("instance 14 was killed") && text.contains("its pods, and all that was stored in it, are lost"),
+        "{text}"
+    );
+    assert!(text.contains("300 MB are needed in /mnt, and 20 MB are free"), "{text}");
+    let small = "mount -t tmpfs -o size=20m tmpfs /mnt; TRAINYARD_TESTBED_CACHE=/mnt exec \"$0\" build";
+    let text = told(Command::new("unshare").args(["--mount", "sh", "-c", small, program]));
+    assert!(text.contains("18000 MB are needed in /mnt"), "{text}");
     let text = told(Command::new("setpriv").args(["--reuid=65534", "--clear-groups", "--", program, "up"]));
     assert!(text.contains("root is missing; run it with sudo"), "{text}");
+}
+
+#[test]
+fn every_command_says_what_it_does() {
+    for group in [&[] as &[&str], &["fault"], &["watch"]] {
+        let out = Command::new(env!("CARGO_BIN_EXE_testbed"))
+            .args(group)
+            .arg("--help")
+            .output()
+            .unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let commands = text
+            .split("Commands:\n")
+            .nth(1)
+            .and_then(|rest| rest.split("\n\n").next())
+            .unwrap();
+        assert!(commands.lines().count() > 2, "{text}");
+        for line in commands.lines() {
+            assert!(line.split_whitespace().count() > 2, "{group:?}: {line}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_fails_leaves_its_logs() {
+    let _turn = TURN.lock().await;
+    let before = machine();
+    let _down = Down(13);
+    let snapshot = std::env::temp_dir().join(format!("testbed-broken-{}", std::process::id()));
+    // A store that cannot be opened: etcd ends at once.
+    std::fs::create_dir_all(snapshot.join("member")).unwrap();
+    std::fs::write(snapshot.join("member/snap"), "no folder").unwrap();
+    let options = Options {
+        instance: Some(13),
+        snapshot: Some(snapshot.clone()),
+        ..Options::new(Profile::Bare)
+    };
+    let error = Testbed::start(options).await.err().unwrap().to_string();
+    std::fs::remove_dir_all(&snapshot).unwrap();
+    assert!(
+        error.contains("etcd ended") && error.contains("down --instance 13"),
+        "{error}"
+    );
+    let layout = Layout::new(13);
+    let log = layout.space_dir("control").join("log/etcd.log");
+    assert!(
+        error.contains(&format!("{}/*/log", layout.dir().display())) && log.exists(),
+        "{error}"
+    );
+    assert!(!guard::runs(layout).unwrap());
+    guard::end(layout).unwrap();
+    assert_nothing_left(&before);
 }

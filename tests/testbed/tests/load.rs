@@ -100,7 +100,13 @@ async fn a_large_cluster_fills_and_its_snapshot_starts_at_once() {
             begin.notified().await;
             events::generate(&client, pod_count, 2_000, wanted).await.unwrap()
         },
-        Recording::take(&client, "/api/v1/pods", wanted, support::MINUTES, || begin.notify_one()),
+        Recording::take(
+            &client,
+            "/api/v1/pods",
+            wanted,
+            tokio::time::sleep(support::MINUTES),
+            || begin.notify_one()
+        ),
     );
     println!(
         "measured: {} events asked for at 2000/s came at {:.0}/s",

@@ -10,7 +10,7 @@ pub mod store;
 mod tidy;
 
 use crate::error::{Doing, Result};
-use crate::{layout, versions};
+use crate::{layout, machine, versions};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -29,6 +29,9 @@ pub struct Built {
     pub key: String,
 }
 
+/// What a machine's first build takes for a while, Go's caches most of it.
+const FIRST_BUILD_MB: u64 = 18_000;
+
 /// Builds what is missing. Two builders at once would waste the machine, so one waits for the other.
 pub fn all(say: &dyn Fn(&str)) -> Result<Built> {
     let cache = layout::cache();
@@ -37,6 +40,9 @@ pub fn all(say: &dyn Fn(&str)) -> Result<Built> {
     let _lock = Flock::lock(lock, FlockArg::LockExclusive)
         .map_err(|(_, e)| e)
         .doing("cannot take the cache's lock")?;
+    if !cache.join("store").exists() && !layout::workshop().exists() {
+        machine::room(&cache, FIRST_BUILD_MB)?;
+    }
     let components = versions::read()?;
     let bin = go::build(&components, say)?;
     let manifests = manifests::render(&components, &bin, say)?;

@@ -46,7 +46,7 @@ pub struct Rule {
 
 impl Rule {
     pub fn new(method: &str, path: &str, fault: Fault) -> Rule {
-        let method = (!method.is_empty()).then(|| method.to_string());
+        let method = (!method.is_empty()).then(|| method.to_uppercase());
         Rule {
             method,
             path: path.into(),

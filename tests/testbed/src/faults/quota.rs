@@ -2,19 +2,21 @@
 
 use crate::error::{Doing, Error, Result};
 use k8s_openapi::api::core::v1::ResourceQuota;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use std::time::{Duration, Instant};
 
-/// Allows `hard` (e.g. `pods` = `0`) in a namespace, and returns when the quota is in force: until its status is filled, nothing is counted.
+/// Allows `hard` (e.g. `pods` = `0`) in a namespace, in place of what it allowed before, and returns when the quota is in force: until its
+/// status says the same, nothing is counted.
 pub async fn limit(client: &Client, namespace: &str, resource: &str, hard: &str) -> Result<()> {
     let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
-    let quota = serde_json::json!({"metadata": {"name": "full"}, "spec": {"hard": {resource: hard}}});
-    let quota: ResourceQuota = serde_json::from_value(quota).map_err(|e| Error::Refused(e.to_string()))?;
-    quotas
-        .create(&PostParams::default(), &quota)
-        .await
-        .doing("cannot make a quota")?;
+    let quota = serde_json::json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}, "spec": {"hard": {resource: hard}},
+    });
+    let wanted = quotas
+        .patch("full", &PatchParams::apply("testbed"), &Patch::Apply(quota))
+        .await;
+    let wanted = wanted.doing("cannot set a quota")?.spec.and_then(|s| s.hard);
     let started = Instant::now();
     while quotas
         .get("full")
@@ -22,7 +24,7 @@ pub async fn limit(client: &Client, namespace: &str, resource: &str, hard: &str)
         .doing("cannot read a quota")?
         .status
         .and_then(|s| s.hard)
-        .is_none()
+        != wanted
     {
         if started.elapsed() > Duration::from_secs(30) {
             return Err(Error::Timeout {

@@ -1,14 +1,14 @@
 //! A webhook that refuses: a real one, served over TLS by the test's process, which the API server calls.
 
 use crate::cluster::Testbed;
-use crate::error::{Doing, Error, Result, refused};
+use crate::error::{Doing, Result, refused};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::{Value, json};
@@ -26,7 +26,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Refuses creations of `resource` (e.g. `pods`, group "") in one namespace with this message.
+    /// Refuses creations of `resource` (e.g. `pods`; group "", or "*" for whichever has it) in one namespace with this message. What an
+    /// earlier one left that was killed is replaced.
     pub async fn start(
         testbed: &Testbed,
         client: &Client,
@@ -45,6 +46,7 @@ impl Refusal {
         let authority = std::fs::read(testbed.layout.pki("ca.crt")).doing("cannot read the authority")?;
         let name = format!("refuse-{resource}-{namespace}");
         let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": name},
             "webhooks": [{
                 "name": "refusal.testbed.local",
@@ -54,10 +56,8 @@ impl Refusal {
                 "rules": [{"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}],
             }],
         });
-        let configuration: ValidatingWebhookConfiguration =
-            serde_json::from_value(configuration).map_err(|e| Error::Refused(e.to_string()))?;
         let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        api.create(&PostParams::default(), &configuration)
+        api.patch(&name, &PatchParams::apply("testbed"), &Patch::Apply(configuration))
             .await
             .doing("cannot install a webhook")?;
         Ok(Refusal {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::convert::Infallible;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -32,23 +33,26 @@ struct Recorded {
 }
 
 impl Recording {
-    /// Lists `path` (e.g. `/api/v1/pods`), then watches until `count` changes or `within` have passed. `ready` is called between the
-    /// two, when whatever happens next will be in the recording.
+    /// Lists `path` (e.g. `/api/v1/pods`), then watches until there were `count` changes or `end` comes. `ready` is called between the two,
+    /// when whatever happens next will be in the recording.
     pub async fn take(
         client: &Client,
         path: &str,
         count: usize,
-        within: Duration,
+        end: impl Future<Output = ()>,
         ready: impl FnOnce(),
     ) -> Result<Recording> {
         let list = client.request_text(get(path)?).await;
         let list =
             RawValue::from_string(list.doing(format!("cannot list {path}"))?).map_err(|e| refused("a list")(&e))?;
-        let mut version = head::<Versioned>(&list)?.metadata.resource_version;
+        let versioned = head::<Versioned>(&list);
+        let versioned = versioned.map_err(|_| Error::Refused(format!("{path} is no list that can be watched")))?;
+        let mut version = versioned.metadata.resource_version;
         let join = if path.contains('?') { '&' } else { '?' };
         let (mut events, mut changes, mut ready) = (Vec::new(), 0, Some(ready));
         let started = Instant::now();
-        while changes < count && started.elapsed() < within {
+        let mut end = pin!(end);
+        'watching: while changes < count {
             // An API server ends a watch whose client is slow, and after some minutes any; the next goes on where it ended.
             let watch = format!("{path}{join}watch=1&allowWatchBookmarks=true&resourceVersion={version}");
             let opened = client.request_stream(get(&watch)?).await;
@@ -57,10 +61,11 @@ impl Recording {
                 ready();
             }
             while changes < count {
-                let left = within.saturating_sub(started.elapsed());
-                let Ok(Some(line)) = tokio::time::timeout(left, lines.next()).await else {
-                    break;
+                let line = tokio::select! {
+                    line = lines.next() => line,
+                    () = &mut end => break 'watching,
                 };
+                let Some(line) = line else { break };
                 let event = RawValue::from_string(line.doing("a watch broke")?).map_err(|e| refused("an event")(&e))?;
                 let head: Head = head(&event)?;
                 if head.kind == "ERROR" {
@@ -94,13 +99,13 @@ impl Recording {
 
     pub fn load(from: &Path) -> Result<Recording> {
         let text = std::fs::read_to_string(from).doing(format!("cannot read {}", from.display()))?;
+        let no_recording = format!("{} is no recording of `watch record`", from.display());
         let mut lines = text.lines();
-        let list =
-            serde_json::from_str(lines.next().unwrap_or_default()).map_err(|e| refused("a recording's list")(&e))?;
+        let list = serde_json::from_str(lines.next().unwrap_or_default()).map_err(|e| refused(&no_recording)(&e))?;
         let events: std::result::Result<_, _> = lines.map(serde_json::from_str).collect();
         Ok(Recording {
             list,
-            events: events.map_err(|e| refused("a recorded event")(&e))?,
+            events: events.map_err(|e| refused(&no_recording)(&e))?,
         })
     }
 
@@ -150,6 +155,11 @@ impl Drop for Replay {
 }
 
 fn get(path: &str) -> Result<Request<Vec<u8>>> {
+    if !path.starts_with('/') {
+        return Err(Error::Refused(format!(
+            "{path}: a path starts with a slash, e.g. /api/v1/pods"
+        )));
+    }
     Request::get(path).body(Vec::new()).map_err(|e| refused("a path")(&e))
 }
 
