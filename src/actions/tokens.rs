@@ -148,12 +148,24 @@ impl Actions {
         })
     }
 
-    /// Ends a token for good: one's own, or anybody's for an admin.
+    /// Ends a token for good: one's own, or anybody's for an admin. A token ends itself and such as reach no further.
     pub async fn revoke_token(&self, ask: Ask<'_>, id: TokenId) -> Result<(), Refusal> {
         let owner: Option<UserId> = (!ask.caller.actor.admin).then_some(ask.caller.actor.user);
         let now = self.now();
         let mut tx = self.db.begin().await?;
         let live = found("token", id, tokens::revoke(&mut tx, id, owner, now).await)?;
+        if let Via::Token {
+            id: own, team, role, ..
+        } = &ask.caller.via
+            && *own != id
+        {
+            let (its_team, its_role) = tokens::reach(&mut tx, id).await?;
+            if (team.is_some() && its_team != *team) || rank(&its_role) > rank(role) {
+                return Err(Refusal::Forbidden {
+                    needs: "a token that reaches as far itself, or a browser's session".into(),
+                });
+            }
+        }
         if live {
             audit::write(&mut tx, ask.entry("token.revoke", "token", id.0, None, json!({})), now).await?;
         }

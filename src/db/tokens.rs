@@ -81,6 +81,16 @@ pub async fn list(db: &Db, user: Option<UserId>, before: Option<TokenId>, limit:
         .collect())
 }
 
+/// How far a token reaches: its only team, if it has one, and its role.
+pub async fn reach(tx: &mut PgConnection, id: TokenId) -> Result<(Option<TeamId>, String), DbError> {
+    let row = sqlx::query!(
+        r#"/* tokens::reach */ select team_id, role from tokens where id = $1"#,
+        id.0
+    );
+    let row = row.fetch_one(tx).await?;
+    Ok((row.team_id.map(TeamId), row.role))
+}
+
 /// Ends a token for good. `owner`: only if it is this user's. Answers whether it did anything.
 pub async fn revoke(
     tx: &mut PgConnection,
