@@ -12,6 +12,7 @@ use super::{
     jobs::JobView,
     logs, say,
     table::json_for_terminal,
+    warnings,
 };
 use crate::{
     config::{ClientArgs, Output},
@@ -65,7 +66,7 @@ pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Resul
     let created = server.json(request).await?;
     if args.dry_run {
         answer(output, &created, || {
-            "The document is sound. Nothing was submitted.\n".to_owned()
+            "The document is sound. Nothing was submitted.\n".to_owned() + &warnings(&created)
         })?;
         return Ok(Done::Well);
     }
@@ -79,17 +80,18 @@ pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Resul
                 job.id,
                 server.address(),
                 job.id
-            )
+            ) + &warnings(&created)
         })?;
         return Ok(Done::Well);
     }
     if output == Output::Table {
         say(&format!(
-            "Submitted {} ({}), {}/jobs/{}\n",
+            "Submitted {} ({}), {}/jobs/{}\n{}",
             job.name,
             job.id,
             server.address(),
-            job.id
+            job.id,
+            warnings(&created)
         ))?;
     }
     logs::follow_to_the_end(server, job.id, output).await

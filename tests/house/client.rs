@@ -92,6 +92,15 @@ async fn errors_are_json_for_scripts_and_a_state_is_said_as_the_pages_say_it() {
         .await;
     }
 
+    fs::write(file, document("900").replace("large\n", "large\nqueue: gold\n")).unwrap();
+    for words in [&["--dry-run"][..], &[]] {
+        let told = text(&trainyard(&ground, &[&["submit", "-f", file], words].concat()).stdout);
+        assert!(
+            told.contains("\nWarning: A local cluster has no queue 'gold'"),
+            "{told}"
+        );
+    }
+
     let short = ground.folder.join("pin");
     fs::write(&short, "123\n").unwrap();
     let put = trainyard(
