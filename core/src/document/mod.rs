@@ -56,6 +56,17 @@ pub fn check_job_value(value: &Value) -> Result<JobDocument, Vec<Fault>> {
     judge_job(&root)
 }
 
+/// The faults of a JSON text that is no document but has a schema too.
+pub fn check_json(text: &str, rules: &Rules) -> Vec<Fault> {
+    let root = match json::read(text) {
+        Ok(root) => root,
+        Err(fault) => return vec![fault.kept_inside(text)],
+    };
+    let mut faults = Faults::default();
+    check(rules, &root, &mut faults);
+    faults.finish(&root)
+}
+
 /// Where in a text the field of that path stands, for faults that only records can tell. `None`: it is not written.
 pub fn place_of(text: &str, format: Option<Format>, path: &str) -> Option<Position> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
