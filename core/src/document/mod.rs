@@ -13,6 +13,7 @@ use serde_json::Value;
 
 mod check;
 mod fault;
+mod fill;
 mod forms;
 pub mod job;
 mod job_checks;
@@ -25,6 +26,7 @@ mod write;
 mod yaml;
 
 pub use fault::{Fault, FaultCode, MAX_FAULTS};
+pub use fill::{FillError, fill};
 pub use rules::{Rules, SchemaError};
 pub use tree::{MAX_BYTES, MAX_DEPTH, MAX_NODES, Position};
 pub use write::{to_json, to_yaml};
