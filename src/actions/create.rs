@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use trainyard_core::{
@@ -11,8 +12,10 @@ use trainyard_core::{
         job::{Code, JobDocument},
         place_of,
     },
-    model::{AuditId, JobId, Phase, TeamId, TeamRole, Wanted},
+    model::{AuditId, ClusterId, JobId, Phase, Provider, TeamId, TeamRole, Wanted},
+    plan::warnings::warnings,
 };
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{Actions, Ask, FieldFault, Refusal, found};
@@ -34,10 +37,19 @@ pub struct Submission<'a> {
     pub clone_of: Option<JobId>,
 }
 
+/// A document that would be taken: defaults filled in, and what means nothing where it would run.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct CheckedJob {
+    pub document: JobDocument,
+    /// What to know about it, in sentences: fields that mean nothing on a cluster where it may run.
+    pub warnings: Vec<String>,
+}
+
 /// A job that is stored, whether by this request or by an earlier one with the same key.
 #[derive(Debug, Clone)]
 pub struct Submitted {
     pub job: JobDetail,
+    pub warnings: Vec<String>,
     pub again: bool,
 }
 
@@ -75,11 +87,14 @@ impl Actions {
     }
 
     /// Everything that creating checks, and nothing written. Answers the clean document, defaults filled in.
-    pub async fn dry_run_job(&self, ask: Ask<'_>, submission: Submission<'_>) -> Result<JobDocument, Refusal> {
-        Ok(self
+    pub async fn dry_run_job(&self, ask: Ask<'_>, submission: Submission<'_>) -> Result<CheckedJob, Refusal> {
+        let plan = self
             .check_submission(ask.caller, submission.text, submission.format)
-            .await?
-            .document)
+            .await?;
+        Ok(CheckedJob {
+            document: plan.document,
+            warnings: plan.warnings,
+        })
     }
 
     /// The same document again, as a new job of the caller in the same team.
@@ -116,6 +131,9 @@ impl Actions {
                 name: team_name,
             },
             cluster: references.cluster,
+            warnings: (references.providers.into_iter())
+                .flat_map(|provider| warnings(&document, provider))
+                .collect(),
             document,
         })
     }
@@ -152,14 +170,16 @@ impl Actions {
         }
     }
 
-    /// Whether the cluster, the secrets and the code that the document names are there for this team.
+    /// Whether the cluster, the secrets and the code that the document names are there for this team. Not asked for a
+    /// document that names none of them, and of which no kind of cluster would warn.
     async fn look_up(&self, team: TeamId, team_name: &str, document: &JobDocument) -> Result<References, Refusal> {
         let secrets = document.secret_refs();
         let code = match &document.code {
             Some(Code::Upload(digest)) => Some(digest.as_str()),
             _ => None,
         };
-        if document.cluster.is_none() && secrets.is_empty() && code.is_none() {
+        let told = (Provider::ALL.iter()).any(|&provider| !warnings(document, provider).is_empty());
+        if document.cluster.is_none() && secrets.is_empty() && code.is_none() && !told {
             return Ok(References::default());
         }
         let wanted: BTreeSet<String> = secrets.iter().map(|(_, secret)| secret.name.clone()).collect();
@@ -282,6 +302,7 @@ impl Actions {
                 job: fresh(created.job, created.at, &plan, sums, caller, origin),
                 document: raw,
             },
+            warnings: plan.warnings,
             again: created.again,
         })
     }
@@ -291,7 +312,8 @@ impl Actions {
 struct Plan {
     document: JobDocument,
     team: TeamRef,
-    cluster: Option<trainyard_core::model::ClusterId>,
+    cluster: Option<ClusterId>,
+    warnings: Vec<String>,
 }
 
 /// A job as it is right after it was stored. A repeated request gets this again, whatever became of the job since.

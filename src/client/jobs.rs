@@ -14,6 +14,7 @@ use super::{
     Done, answer, assignment,
     http::{ClientError, Server},
     table::{Align, Table, printable},
+    warnings,
 };
 use crate::config::{ClientArgs, Output};
 
@@ -337,7 +338,7 @@ pub async fn wish(server: &Server, args: &JobArgs, verb: Verb, output: Output) -
     let job = server.json(request).await?;
     let shown: Option<JobView> = if job.is_null() { None } else { Some(server.read(&job)?) };
     answer(output, &job, || match (verb, shown) {
-        (Verb::Rerun, Some(job)) => format!("Submitted again as {} ({})\n", job.name, job.id),
+        (Verb::Rerun, Some(again)) => format!("Submitted again as {} ({})\n", again.name, again.id) + &warnings(&job),
         (Verb::Delete, _) => format!("{id} leaves every list; a running job is ended first.\n"),
         (Verb::Cancel, Some(job)) => format!("Asked to cancel {}. {}\n", job.name, job.sentence()),
         (Verb::Suspend, Some(job)) => format!("Asked to suspend {}. {}\n", job.name, job.sentence()),

@@ -167,6 +167,14 @@ pub(crate) fn answer(
     }
 }
 
+/// What an answer warns of, a line each.
+pub(crate) fn warnings(answer: &serde_json::Value) -> String {
+    let warnings = answer["warnings"].as_array().into_iter().flatten();
+    warnings
+        .map(|warning| format!("Warning: {}.\n", table::printable(warning.as_str().unwrap_or_default())))
+        .collect()
+}
+
 impl From<ConfigError> for ClientError {
     fn from(error: ConfigError) -> Self {
         ClientError::Config(error)

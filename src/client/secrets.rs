@@ -13,7 +13,8 @@ use super::{
     Done, answer,
     http::{ClientError, Server},
     jobs::pages,
-    table::{Align, Table, printable},
+    table::{Align, Table},
+    warnings,
 };
 use crate::config::{ClientArgs, Output};
 
@@ -59,11 +60,7 @@ pub async fn run(server: &Server, args: SecretArgs, output: Output) -> Result<Do
             let request = server.request(Method::PUT, &path(&name)?).query(&of(team)).json(&body);
             let stored = server.json(request).await?;
             answer(output, &stored, || {
-                let mut text = format!("Stored {name}, version {}.\n", stored["version"]);
-                for warning in stored["warnings"].as_array().into_iter().flatten() {
-                    text += &format!("Warning: {}.\n", printable(warning.as_str().unwrap_or_default()));
-                }
-                text
+                format!("Stored {name}, version {}.\n", stored["version"]) + &warnings(&stored)
             })?;
         }
         SecretCommand::List { team } => {

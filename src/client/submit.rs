@@ -1,10 +1,11 @@
 //! Submitting a document from a file or standard input, with placeholders filled, and watching it until it ends.
 
-use std::{collections::BTreeMap, io::Read, path::PathBuf};
+use std::{io::Read, path::PathBuf};
 
 use clap::Args;
 use reqwest::{Method, header};
 use serde_json::Value;
+use trainyard_core::document::fill;
 
 use super::{
     Done, answer, assignment, code,
@@ -12,6 +13,7 @@ use super::{
     jobs::JobView,
     logs, say,
     table::json_for_terminal,
+    warnings,
 };
 use crate::{
     config::{ClientArgs, Output},
@@ -25,7 +27,7 @@ pub struct SubmitArgs {
     /// The job document, YAML or JSON; - reads standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
-    /// Fill a placeholder of the document, written PLACEHOLDER_NAME, ${NAME} or $NAME
+    /// Fill a placeholder of the document, written PLACEHOLDER_NAME, ${NAME} or $NAME; the value stays one text or number
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
     /// Send this file, or all that lies in this folder but hidden files, along as code.inline; may be given several times
@@ -44,7 +46,12 @@ pub struct SubmitArgs {
 
 pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Result<Done, ClientError> {
     // The code is added last: a `$NAME` in a program is the program's.
-    let text = code::attach(fill(&read(&args.file)?, &args.set)?, &args.code)?;
+    let mut text = read(&args.file)?;
+    if !args.set.is_empty() {
+        text =
+            fill(&text, &args.set.iter().cloned().collect()).map_err(|error| ClientError::Usage(error.to_string()))?;
+    }
+    let text = code::attach(text, &args.code)?;
     let kind = if text.trim_start().starts_with('{') {
         "application/json"
     } else {
@@ -65,7 +72,7 @@ pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Resul
     let created = server.json(request).await?;
     if args.dry_run {
         answer(output, &created, || {
-            "The document is sound. Nothing was submitted.\n".to_owned()
+            "The document is sound. Nothing was submitted.\n".to_owned() + &warnings(&created)
         })?;
         return Ok(Done::Well);
     }
@@ -79,17 +86,18 @@ pub async fn submit(server: &Server, args: &SubmitArgs, output: Output) -> Resul
                 job.id,
                 server.address(),
                 job.id
-            )
+            ) + &warnings(&created)
         })?;
         return Ok(Done::Well);
     }
     if output == Output::Table {
         say(&format!(
-            "Submitted {} ({}), {}/jobs/{}\n",
+            "Submitted {} ({}), {}/jobs/{}\n{}",
             job.name,
             job.id,
             server.address(),
-            job.id
+            job.id,
+            warnings(&created)
         ))?;
     }
     logs::follow_to_the_end(server, job.id, output).await
@@ -121,73 +129,6 @@ fn read_whole(path: &PathBuf) -> Result<String, ClientError> {
     std::fs::read_to_string(path).map_err(fault)
 }
 
-/// Puts values in the place of `PLACEHOLDER_NAME`, `${NAME}` and `$NAME`, for the given names alone: a shell's own
-/// `$PATH` is left as it is. A value that was given and is nowhere wanted is a slip of the hand, and refused.
-fn fill(text: &str, values: &[(String, String)]) -> Result<String, ClientError> {
-    let values: BTreeMap<&str, &str> = values
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    let mut used: BTreeMap<&str, bool> = values.keys().map(|name| (*name, false)).collect();
-    let mut filled = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(['$', 'P']) {
-        filled.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let word = |from: usize| {
-            let tail = &rest[from..];
-            let end = tail.find(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
-            &tail[..end.unwrap_or(tail.len())]
-        };
-        let (name, length) = if rest.starts_with("${") {
-            let name = word(2);
-            (
-                name,
-                if rest[2 + name.len()..].starts_with('}') {
-                    name.len() + 3
-                } else {
-                    0
-                },
-            )
-        } else if rest.starts_with('$') {
-            (word(1), word(1).len() + 1)
-        } else if rest.starts_with("PLACEHOLDER_") {
-            // The whole word is a name too: `--set PLACEHOLDER_IMAGE=...` is what a reader of the file may type.
-            let whole = word(0);
-            let short = &whole["PLACEHOLDER_".len()..];
-            (if values.contains_key(whole) { whole } else { short }, whole.len())
-        } else {
-            ("", 0)
-        };
-        match values.get_key_value(name).filter(|_| length > 0) {
-            Some((name, value)) => {
-                used.insert(name, true);
-                filled.push_str(value);
-                rest = &rest[length..];
-            }
-            None => {
-                // Both signs that are looked for are one byte long.
-                filled.push_str(&rest[..1]);
-                rest = &rest[1..];
-            }
-        }
-    }
-    filled.push_str(rest);
-    let unused: Vec<&str> = used
-        .into_iter()
-        .filter(|(_, used)| !used)
-        .map(|(name, _)| name)
-        .collect();
-    if unused.is_empty() {
-        Ok(filled)
-    } else {
-        Err(ClientError::Usage(format!(
-            "the document has no placeholder named {}",
-            unused.join(", ")
-        )))
-    }
-}
-
 /// The answer of a watched job, once it ended.
 pub fn ended(job: &JobView, output: Output, value: &Value) -> Result<Done, ClientError> {
     // After lines of JSON, one more.
@@ -200,41 +141,4 @@ pub fn ended(job: &JobView, output: Output, value: &Value) -> Result<Done, Clien
     } else {
         Done::Badly
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(values: &[(&str, &str)]) -> Vec<(String, String)> {
-        values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect()
-    }
-
-    #[test]
-    fn placeholders_are_filled_where_they_are_named_and_nothing_else_is_touched() {
-        let text =
-            "image: PLACEHOLDER_IMAGE\ncommand: [sh, -c, \"echo $PATH ${N}x $N $NODES Pier PLACEHOLDER_OTHER\"]\n";
-        let filled = fill(text, &set(&[("IMAGE", "a:1"), ("N", "4")])).unwrap();
-        assert_eq!(
-            filled,
-            "image: a:1\ncommand: [sh, -c, \"echo $PATH 4x 4 $NODES Pier PLACEHOLDER_OTHER\"]\n"
-        );
-        assert_eq!(fill("PLACEHOLDER_A", &set(&[("PLACEHOLDER_A", "x")])).unwrap(), "x");
-        assert_eq!(fill("é$N${N", &set(&[("N", "ü")])).unwrap(), "éü${N");
-    }
-
-    #[test]
-    fn a_value_that_is_nowhere_wanted_is_a_slip() {
-        let error = fill("a: $B", &set(&[("C", "1")])).unwrap_err();
-        assert_eq!(error.to_string(), "the document has no placeholder named C");
-        assert_eq!(error.exit_code(), 2);
-    }
-
-    #[test]
-    fn a_value_is_not_filled_again() {
-        assert_eq!(fill("$A", &set(&[("A", "$A ${A}")])).unwrap(), "$A ${A}");
-    }
 }

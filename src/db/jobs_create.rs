@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Duration, Utc};
 use sqlx::types::Json;
-use trainyard_core::model::{AuditId, ClusterId, JobId, TeamId, TokenId, UserId};
+use trainyard_core::model::{AuditId, ClusterId, JobId, Provider, TeamId, TokenId, UserId};
 use uuid::Uuid;
 
-use super::{Db, DbError};
+use super::{Db, DbError, word};
 
 /// A job that was checked and may be written.
 #[derive(Debug, Clone)]
@@ -261,6 +261,8 @@ pub struct References {
     pub granted: bool,
     /// The clusters that the team may use, by name.
     pub usable: Vec<String>,
+    /// What the job may run on: the kind of the cluster of that name, or of all that the team may use.
+    pub providers: Vec<Provider>,
     /// Secrets that exist, with their keys.
     pub secrets: BTreeMap<String, Vec<String>>,
     /// The uploaded code is there and the team's own.
@@ -281,6 +283,10 @@ pub async fn references(
             coalesce((select array_agg(c.name order by c.name) from clusters c
                 join cluster_grants g on g.cluster_id = c.id
                 where g.team_id = $1 and c.deleted_at is null), '{}') as "usable!: Vec<String>",
+            coalesce((select array_agg(distinct c.provider) from clusters c
+                join cluster_grants g on g.cluster_id = c.id
+                where g.team_id = $1 and c.deleted_at is null and ($2::text is null or c.name = $2)), '{}')
+                as "providers!: Vec<String>",
             coalesce((select jsonb_object_agg(name, to_jsonb(keys)) from (
                 select distinct on (name) name, keys, deleted_at from secrets
                 where team_id = $1 and name = any($3) order by name, version desc
@@ -297,6 +303,9 @@ pub async fn references(
         granted: cluster.is_some_and(|name| row.usable.iter().any(|usable| usable == name)),
         cluster: row.cluster.map(ClusterId),
         usable: row.usable,
+        providers: (row.providers.iter())
+            .map(|provider| word("clusters", team, provider))
+            .collect::<Result<_, _>>()?,
         secrets: row.secrets.0,
         code: row.code,
     })

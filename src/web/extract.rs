@@ -1,6 +1,6 @@
 //! What handlers take from a request. Every fault names its field, as the problem's `errors` show it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     body::Bytes,
@@ -8,7 +8,9 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use serde::de::DeserializeOwned;
-use trainyard_core::document::Format;
+use serde_json::json;
+use trainyard_core::document::{Format, Rules, check_json};
+use utoipa::ToSchema;
 
 use super::{Code, Error, WebState, params};
 use crate::{
@@ -135,31 +137,52 @@ impl<A: std::str::FromStr, B: std::str::FromStr> PathPart for (A, B) {
     }
 }
 
-/// A JSON body.
+/// A JSON body. What its type refuses is told by the type's schema.
 #[derive(Debug)]
 pub struct JsonBody<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest<WebState> for JsonBody<T> {
+impl<T: DeserializeOwned + ToSchema> FromRequest<WebState> for JsonBody<T> {
     type Rejection = Error;
 
     async fn from_request(request: Request, state: &WebState) -> Result<Self, Error> {
         let bytes = body(request, state).await?;
-        let mut json = serde_json::Deserializer::from_slice(&bytes);
-        serde_path_to_error::deserialize(&mut json).map(Self).map_err(|error| {
-            let path = error.path().to_string();
-            let path = if path == "." { String::new() } else { path };
-            let inner = error.into_inner();
-            let code = if inner.is_data() { "wrong_type" } else { "syntax" };
-            let mut words = inner.to_string();
-            if let Some(end) = words.rfind(" at line ") {
-                words.truncate(end);
-            }
-            let mut fault = FieldFault::new(path, code, words);
-            fault.line = u32::try_from(inner.line()).ok().filter(|line| *line > 0);
-            fault.column = u32::try_from(inner.column()).ok().filter(|column| *column > 0);
-            Error::faults(Code::InvalidBody, vec![fault])
-        })
+        match serde_json::from_slice(&bytes) {
+            Ok(value) => Ok(Self(value)),
+            Err(refused) => Err(Error::faults(
+                Code::InvalidBody,
+                faults::<T>(&utf8(bytes)?, &refused.to_string()),
+            )),
+        }
     }
+}
+
+/// All that is wrong with a body that its type has refused, held against the schema of the type as documents are.
+fn faults<T: ToSchema>(text: &str, refused: &str) -> Vec<FieldFault> {
+    let mut schemas = Vec::new();
+    T::schemas(&mut schemas);
+    schemas.push(("Body".into(), T::schema()));
+    let schemas: BTreeMap<_, _> = schemas.into_iter().collect();
+    let schema = json!({ "$ref": "#/components/schemas/Body", "components": { "schemas": schemas } });
+    let faults = match Rules::compile(&schema) {
+        Ok(rules) => check_json(text, &rules),
+        Err(error) => {
+            tracing::error!(%error, "the schema of a body can't be read");
+            Vec::new()
+        }
+    };
+    if faults.is_empty() {
+        // The type knows better than its schema.
+        return vec![FieldFault::new("", "wrong_form", refused)];
+    }
+    faults.into_iter().map(FieldFault::from).collect()
+}
+
+fn utf8(bytes: Bytes) -> Result<String, Error> {
+    String::from_utf8(bytes.into()).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let fault = FieldFault::new("", "syntax", format!("byte {at} is not UTF-8")).hint("send it as UTF-8");
+        Error::faults(Code::InvalidBody, vec![fault])
+    })
 }
 
 /// A document's text, with how it is written.
@@ -178,13 +201,10 @@ impl FromRequest<WebState> for Document {
             _ => Format::Yaml,
         };
         let bytes = body(request, state).await?;
-        let text = String::from_utf8(bytes.into()).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            let fault =
-                FieldFault::new("", "syntax", format!("byte {at} is not UTF-8")).hint("save the document as UTF-8");
-            Error::faults(Code::InvalidBody, vec![fault])
-        })?;
-        Ok(Self { text, format })
+        Ok(Self {
+            text: utf8(bytes)?,
+            format,
+        })
     }
 }
 

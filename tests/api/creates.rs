@@ -1,9 +1,12 @@
 //! Submitting: what is written, what is refused and how it is told.
 
 use futures::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::world::{World, hello, raw};
+use crate::{
+    world::{World, hello, raw},
+    world_parts::{cluster, grant},
+};
 
 #[tokio::test]
 async fn a_create_writes_everything_that_belongs_to_it() {
@@ -33,7 +36,9 @@ async fn a_create_writes_everything_that_belongs_to_it() {
         .send()
         .await
         .expect(200);
-    assert_eq!(read.json(), job, "what was answered is what is read");
+    let mut answered = job.clone();
+    answered.as_object_mut().unwrap().remove("warnings");
+    assert_eq!(read.json(), answered, "what was answered is what is read");
 
     for (what, query) in [
         (
@@ -297,6 +302,41 @@ async fn a_dry_run_checks_everything_and_writes_nothing() {
         .expect(403);
     assert_eq!(world.count("select count(*) from jobs").await, 0);
     assert_eq!(world.count("select count(*) from tasks").await, 0);
+}
+
+#[tokio::test]
+async fn what_means_nothing_where_a_job_would_run_is_told_and_taken() {
+    let world = World::new().await;
+    let mut document = hello("portable");
+    document["roles"][0]["image"] = json!("a:1");
+    document["queue"] = json!("gold");
+    let send = async |path: &str, document: &Value| {
+        let ask = world.post(path).by(&world.admin).json(document.clone());
+        ask.send().await.json()["warnings"].clone()
+    };
+    let dry = "/api/v1/jobs?dry_run=true";
+    assert_eq!(send(dry, &document).await, json!([]), "it can run nowhere yet");
+
+    let machine = cluster(&world, "machine").await;
+    grant(&world, &machine, &world.team).await;
+    let told = send(dry, &document).await;
+    assert_eq!(told.as_array().unwrap().len(), 2, "{told}");
+    assert!(told[0].as_str().unwrap().ends_with("(queue)"), "{told}");
+    assert!(told[1].as_str().unwrap().ends_with("(roles[0].image)"), "{told}");
+    assert_eq!(send("/api/v1/jobs", &document).await, told);
+    assert_eq!(send(dry, &hello("plain")).await, json!([]));
+
+    let cloud = cluster(&world, "cloud").await;
+    grant(&world, &cloud, &world.team).await;
+    let id = raw(&cloud);
+    world
+        .run(&format!(
+            "update clusters set provider = 'eks', machine_id = null where id = '{id}'"
+        ))
+        .await;
+    assert_eq!(send(dry, &document).await, told, "it may still land on the machine");
+    document["cluster"] = json!("cloud");
+    assert_eq!(send(dry, &document).await, json!([]));
 }
 
 #[tokio::test]

@@ -275,3 +275,81 @@ async fn when_too_many_wait_the_rest_is_refused_early_and_the_gone_are_forgotten
         "nobody's wish was written"
     );
 }
+
+/// Every fault of a body as `code path value`.
+async fn faults(world: &World, method: Method, path: &str, body: &str) -> (Vec<String>, String) {
+    let ask = world.ask(method, path).by(&world.admin).header("if-match", "*");
+    let answer = ask.body("application/json", body.to_owned()).send().await.expect(422);
+    assert_eq!(answer.code(), "invalid_body");
+    let told = answer.json()["errors"].as_array().unwrap().clone();
+    let told = told.iter().map(|fault| {
+        let words = [&fault["code"], &fault["path"], &fault["value"]];
+        words.map(|word| word.as_str().unwrap_or("-")).join(" ")
+    });
+    (told.collect(), answer.text)
+}
+
+#[tokio::test]
+async fn all_faults_of_any_body_come_at_once_with_field_value_and_way_out() {
+    let world = World::new().await;
+    let job = world.submit(&world.admin, hello("one")).await;
+    let job = format!("/api/v1/jobs/{}", job["id"].as_str().unwrap());
+    let (told, text) = faults(
+        &world,
+        Method::PATCH,
+        &job,
+        "{\n  \"priority\": \"7\",\n  \"prio\": 1\n}",
+    )
+    .await;
+    assert_eq!(told, ["wrong_type priority 7", "unknown_field prio prio"]);
+    for words in ["leave the quotes out", "did you mean 'priority'?", "\"line\":3"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let points =
+        "{\"points\": [{\"series\": \"\", \"value\": \"high\", \"at\": \"today\"}, {\"step\": -1, \"value\": 1}],
+        \"replica\": {\"role\": 1}}";
+    let (told, _) = faults(&world, Method::POST, &format!("{job}/metrics"), points).await;
+    assert_eq!(
+        told,
+        [
+            "out_of_range points[0].series ",
+            "wrong_type points[0].value high",
+            "wrong_form points[0].at today",
+            "missing_field points[1].series -",
+            "out_of_range points[1].step -1",
+            "missing_field replica.index -",
+            "wrong_type replica.role 1",
+        ]
+    );
+    let token = "{\"name\": 1, \"role\": \"onwer\", \"team\": \"none\"}";
+    let (told, text) = faults(&world, Method::POST, "/api/v1/tokens", token).await;
+    assert_eq!(
+        told,
+        ["wrong_type name 1", "unknown_word role onwer", "wrong_form team none"]
+    );
+    assert!(text.contains("did you mean 'owner'?"), "{text}");
+    let (told, _) = faults(&world, Method::POST, "/api/v1/teams", "[1]").await;
+    assert_eq!(told, ["wrong_type  -"]);
+    let (told, _) = faults(&world, Method::POST, "/api/v1/teams", "{\"name\": \"a\"} x").await;
+    assert_eq!(told, ["syntax  -"]);
+    let large: Vec<String> = (0..10_000)
+        .map(|step| format!("{{\"series\":\"loss\",\"value\":0.5,\"step\":{step}}}"))
+        .collect();
+    let large = format!("{{\"points\": [{}, 7]}}", large.join(","));
+    let (told, _) = faults(&world, Method::POST, &format!("{job}/metrics"), &large).await;
+    assert_eq!(told, ["out_of_range points -", "wrong_type points[10000] 7"]);
+}
+
+#[tokio::test]
+async fn a_fault_in_a_secret_shows_nothing_of_it() {
+    let world = World::new().await;
+    for (body, path) in [
+        ("{\"values\": {\"pin\": 48151623}}", "values.pin"),
+        ("{\"values\": \"48151623\"}", "values"),
+        ("{\"values\": {\"pin\": [\"48151623\"]}}", "values.pin"),
+    ] {
+        let (told, text) = faults(&world, Method::PUT, "/api/v1/secrets/keys", body).await;
+        assert_eq!(told, [format!("wrong_type {path} -")]);
+        assert!(!text.contains("48151623"), "{text}");
+    }
+}

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     world::{Person, World, hello, raw},
-    world_parts::{attempt, cluster, node},
+    world_parts::{attempt, cluster, grant, node},
 };
 
 /// As browsers write it.
@@ -191,6 +191,26 @@ async fn what_was_wrong_with_its_nodes_stands_on_a_jobs_timeline() {
         assert!(html.contains(words), "{words}");
     }
     assert!(!html.contains("Node other"), "no replica was there");
+}
+
+#[tokio::test]
+async fn a_check_tells_what_means_nothing_where_the_job_would_run() {
+    let world = World::new().await;
+    let machine = cluster(&world, "machine").await;
+    grant(&world, &machine, &world.team).await;
+    let mut document = hello("portable");
+    document["roles"][0]["image"] = serde_json::json!("a:1");
+    let encoded: String = (document.to_string().bytes())
+        .map(|byte| format!("%{byte:02X}"))
+        .collect();
+    let ask = world.post("/jobs/new").by(&world.admin).header(HTML.0, HTML.1);
+    let form = format!("do=check&document={encoded}");
+    let ask = ask.body("application/x-www-form-urlencoded", form);
+    let checked = ask.send().await.expect(200).text;
+    assert!(
+        checked.contains("(roles[0].image).</li>") && checked.contains("This document is sound"),
+        "{checked}"
+    );
 }
 
 #[tokio::test]

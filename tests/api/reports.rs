@@ -252,6 +252,13 @@ async fn an_attempt_or_a_replica_that_nobody_is_gets_an_answer_that_says_so() {
         ("/replicas?attempt=7", "attempt", "it has none yet"),
         ("/incarnations?attempt=7", "attempt", "it has none yet"),
         ("/metrics?attempt=7", "attempt", "it has none yet"),
+        ("/metrics?role=chief", "role", "the job has worker-0 to worker-1"),
+        (
+            "/metrics?role=worker&index=2&format=csv",
+            "index",
+            "the job has worker-0 to worker-1",
+        ),
+        ("/logs?rank=2", "rank", "it has the ranks 0 to 1"),
     ] {
         let answer = world.get(&format!("{path}{query}")).by(&world.admin).send().await;
         let answer = answer.expect(404);

@@ -92,6 +92,31 @@ async fn errors_are_json_for_scripts_and_a_state_is_said_as_the_pages_say_it() {
         .await;
     }
 
+    fs::write(file, document("900").replace("large\n", "large\nqueue: $QUEUE\n")).unwrap();
+    for words in [&["--dry-run"][..], &[]] {
+        let told = text(
+            &trainyard(
+                &ground,
+                &[&["submit", "-f", file, "--set", "QUEUE=gold"], words].concat(),
+            )
+            .stdout,
+        );
+        assert!(
+            told.contains("\nWarning: A local cluster has no queue 'gold'"),
+            "{told}"
+        );
+    }
+
+    let (code, slip) = refused(&trainyard(
+        &ground,
+        &["submit", "-f", file, "-o", "json", "--set", "Q=gold"],
+    ));
+    assert_eq!(code, Some(2), "{slip}");
+    assert!(
+        slip["title"].as_str().unwrap().ends_with("named Q; it has QUEUE"),
+        "{slip}"
+    );
+
     let short = ground.folder.join("pin");
     fs::write(&short, "123\n").unwrap();
     let put = trainyard(

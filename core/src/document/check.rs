@@ -27,17 +27,27 @@ static PLACEHOLDER: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Gathers every fault of the tree against the rules.
 pub(super) fn check<'t>(rules: &'t Rules, root: &'t Node, faults: &mut Faults<'t>) {
     doubled_keys(root, faults);
-    Walk { rules, faults }.node(0, root);
+    let hidden = false;
+    Walk { rules, faults, hidden }.node(0, root);
 }
 
 struct Walk<'t, 'f> {
     rules: &'t Rules,
     faults: &'f mut Faults<'t>,
+    /// Inside of what nobody may read back. Only types are judged there, and no value is told.
+    hidden: bool,
 }
 
 impl<'t> Walk<'t, '_> {
     fn node(&mut self, id: RuleId, node: &'t Node) {
         let rule = self.rules.settled(id);
+        let around = self.hidden;
+        self.hidden |= rule.hidden;
+        self.value(rule, node);
+        self.hidden = around;
+    }
+
+    fn value(&mut self, rule: &'t Rule, node: &'t Node) {
         if let Some(base) = rule.base {
             self.node(base, node);
         }
@@ -54,6 +64,7 @@ impl<'t> Walk<'t, '_> {
             Content::Null => {}
             Content::Map(entries) => self.map(rule, node, entries),
             Content::List(items) => self.list(rule, node, items),
+            _ if self.hidden => {}
             Content::Text(text) => self.scalar(rule, node, text, None),
             Content::Bool { written, .. } => self.scalar(rule, node, written, None),
             Content::Number { value, written } => self.scalar(rule, node, written, value.as_f64()),
@@ -245,6 +256,10 @@ impl<'t> Walk<'t, '_> {
     }
 
     fn wrong_type(&mut self, rule: &'t Rule, node: &'t Node) {
+        if self.hidden {
+            let message = format!("it is {}; expected is {}", node.kind(), self.expected(rule));
+            return self.faults.unshown(node, FaultCode::WrongType, message);
+        }
         let written = node.written().map(shortened);
         if let Content::Text(text) = &node.content
             && has_placeholder(text)

@@ -161,6 +161,11 @@ impl<'t> Faults<'t> {
         );
     }
 
+    /// As [`Faults::value`], without the value.
+    pub fn unshown(&mut self, node: &'t Node, code: FaultCode, message: String) {
+        self.push(Spot::Value(node), node.at, code, None, message, None);
+    }
+
     pub fn key(&mut self, entry: &'t Entry, code: FaultCode, message: String, hint: Option<String>) {
         let value = Some(shortened(&entry.key));
         self.push(Spot::Key(entry), entry.key_at, code, value, message, hint);

@@ -58,7 +58,7 @@ pub struct JobDocument {
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
-    /// The queue to wait in, where the cluster has several.
+    /// The queue to wait in, where the cluster has several. Ignored where replicas are processes of a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "forms::name")]
     pub queue: Option<String>,
@@ -193,7 +193,7 @@ pub struct Volume {
     /// A name within the job. Replicas whose volume comes from the job and has the same name share it.
     #[schemars(schema_with = "forms::role_name")]
     pub name: String,
-    /// Where the replica sees it. On this machine it is also given as `TRAINYARD_VOLUME_<NAME>`.
+    /// Where the replica sees it. Processes of a machine are told where it lies by `TRAINYARD_VOLUME_<NAME>` instead.
     #[schemars(schema_with = "forms::absolute_path")]
     pub mount_path: String,
     pub source: VolumeSource,
@@ -242,7 +242,8 @@ pub enum Code {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Restart {
-    /// Who restarts. Left out: Trainyard, as a whole.
+    /// Who restarts. Left out: Trainyard, as a whole. Where replicas are processes of a machine, `jobset` and `operator`
+    /// are nobody.
     #[serde(default = "trainyard")]
     pub owner: RestartOwner,
     /// How many more attempts after the first. 0: a failure is final.

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 mod check;
 mod fault;
+mod fill;
 mod forms;
 pub mod job;
 mod job_checks;
@@ -25,6 +26,7 @@ mod write;
 mod yaml;
 
 pub use fault::{Fault, FaultCode, MAX_FAULTS};
+pub use fill::{FillError, fill};
 pub use rules::{Rules, SchemaError};
 pub use tree::{MAX_BYTES, MAX_DEPTH, MAX_NODES, Position};
 pub use write::{to_json, to_yaml};
@@ -54,6 +56,17 @@ pub fn check_job(text: &str, format: Option<Format>) -> Result<JobDocument, Vec<
 pub fn check_job_value(value: &Value) -> Result<JobDocument, Vec<Fault>> {
     let root = Node::from_value(value).map_err(|exceeded| vec![Fault::bound(exceeded, Position::NOWHERE)])?;
     judge_job(&root)
+}
+
+/// The faults of a JSON text that is no document but has a schema too.
+pub fn check_json(text: &str, rules: &Rules) -> Vec<Fault> {
+    let root = match json::read(text) {
+        Ok(root) => root,
+        Err(fault) => return vec![fault.kept_inside(text)],
+    };
+    let mut faults = Faults::default();
+    check(rules, &root, &mut faults);
+    faults.finish(&root)
 }
 
 /// Where in a text the field of that path stands, for faults that only records can tell. `None`: it is not written.

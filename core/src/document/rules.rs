@@ -4,9 +4,11 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::fault::shortened;
 use super::units::{CpuQuantity, Duration, MemoryQuantity, UnitError};
 
 pub type RuleId = usize;
@@ -45,6 +47,8 @@ pub(super) struct Rule {
     pub base: Option<RuleId>,
     /// What it is, in words for messages.
     pub title: Option<String>,
+    /// Holds what nobody may read back: no fault shows it.
+    pub hidden: bool,
     /// Holds a text of another language, in which a placeholder is none of our business.
     pub verbatim: bool,
 }
@@ -76,6 +80,7 @@ pub(super) enum Form {
     Cpu,
     Memory,
     Regex,
+    Time,
 }
 
 impl Form {
@@ -86,6 +91,10 @@ impl Form {
             Form::Cpu => text.parse::<CpuQuantity>().map(drop).map_err(words),
             Form::Memory => text.parse::<MemoryQuantity>().map(drop).map_err(words),
             Form::Regex => crate::catch::compile(text).map(drop).map_err(|error| error.to_string()),
+            Form::Time => match text.parse::<DateTime<Utc>>() {
+                Ok(_) => Ok(()),
+                Err(_) => Err(format!("'{}' is no time such as 2026-12-01T12:00:00Z", shortened(text))),
+            },
         }
     }
 }
@@ -196,6 +205,9 @@ impl<'s> Compiler<'s> {
     ) -> Result<(), SchemaError> {
         match keyword {
             "$schema" | "$id" | "$defs" | "$comment" | "description" | "default" | "examples" | "deprecated" => {}
+            // What OpenAPI says besides.
+            "components" | "example" => {}
+            "writeOnly" => rule.hidden = value == &Value::Bool(true),
             "title" => rule.title = value.as_str().map(str::to_owned),
             "x-verbatim" => rule.verbatim = value == &Value::Bool(true),
             "$ref" => rule.base = Some(self.reference(value.as_str().unwrap_or_default(), path)?),
@@ -235,7 +247,12 @@ impl<'s> Compiler<'s> {
                 rule.rest = match value {
                     Value::Bool(false) => Rest::Refused,
                     Value::Bool(true) => Rest::Any,
-                    schema => Rest::Each(self.rule(schema, path)?),
+                    schema => {
+                        let each = self.rule(schema, path)?;
+                        // What stands in place of such values may be one of them.
+                        rule.hidden |= self.rules[each].hidden;
+                        Rest::Each(each)
+                    }
                 }
             }
             "propertyNames" => rule.keys = Some(self.rule(value, path)?),
@@ -263,6 +280,7 @@ impl<'s> Compiler<'s> {
             "cpu-quantity" => rule.form = Some(Form::Cpu),
             "memory-quantity" => rule.form = Some(Form::Memory),
             "regex" => rule.form = Some(Form::Regex),
+            "date-time" => rule.form = Some(Form::Time),
             "uint32" => range(0.0, f64::from(u32::MAX)),
             "int32" => range(f64::from(i32::MIN), f64::from(i32::MAX)),
             // Whole numbers beyond these are floats by then, and no integers.

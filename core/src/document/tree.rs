@@ -12,8 +12,8 @@ use serde_json::Number;
 pub const MAX_BYTES: usize = 1 << 20;
 /// How deep lists and mappings may be nested.
 pub const MAX_DEPTH: usize = 64;
-/// How many values a document may hold: ten times what the largest real one does.
-pub const MAX_NODES: usize = 20_000;
+/// How many values a document may hold: thirty times what the largest real one does, and as many as 10,000 posted points.
+pub const MAX_NODES: usize = 60_000;
 /// How much text a document may hold once its aliases are expanded.
 const MAX_EXPANDED_BYTES: usize = 4 * MAX_BYTES;
 

@@ -83,7 +83,7 @@ fn control_character(text: &str) -> Option<Fault> {
     Some(Fault::at(FaultCode::Syntax, at, message).hint("in double quotes it can be written as an escape".into()))
 }
 
-fn syntax(error: &ScanError) -> Fault {
+pub(super) fn syntax(error: &ScanError) -> Fault {
     let at = position(error.marker());
     // The parser reads ahead, and meets its own bound on flow collections before it hands us what passes ours.
     if error.info().contains("recursion limit") {
@@ -122,7 +122,7 @@ fn unknown_tag(tag: &Tag, at: Position) -> Fault {
 }
 
 /// The core schema of YAML 1.2.
-fn resolve(text: &str) -> Content {
+pub(super) fn resolve(text: &str) -> Content {
     let written = || text.to_owned();
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Content::Null,

@@ -13,6 +13,7 @@
 //! - [`hang::judge`]`(ranks, running_at, since, now) -> Judgement`: whether a running attempt stands still.
 //! - [`usage::intervals`]`(life) -> Vec<Interval>`, [`usage::split`]`(span)`: where the time went.
 //! - [`progress::progress`]`(steps, total, now)`, [`progress::state_sentence`]`(facts, now)`: how far, in words.
+//! - [`warnings::warnings`]`(document, provider) -> Vec<String>`: what means nothing where the job would run.
 //! - [`words`]: numbers, sizes and times as people read them.
 
 pub mod admit;
@@ -27,5 +28,6 @@ pub mod progress;
 pub mod recognise;
 pub mod retry;
 pub mod usage;
+pub mod warnings;
 pub mod why;
 pub mod words;

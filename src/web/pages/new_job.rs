@@ -18,7 +18,10 @@ use super::{
     viewer,
 };
 use crate::{
-    actions::{FieldFault, Refusal, create::Submission},
+    actions::{
+        FieldFault, Refusal,
+        create::{CheckedJob, Submission},
+    },
     db::jobs_read,
     web::{
         Error, WebState,
@@ -59,6 +62,7 @@ pub struct PlanView {
     pub heading: &'static str,
     pub sentence: String,
     pub facts: Vec<Fact>,
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -196,7 +200,7 @@ pub async fn send(State(state): State<WebState>, asker: Asker, RawBody(body): Ra
 }
 
 enum Outcome {
-    Sound(JobDocument),
+    Sound(CheckedJob),
     Submitted(JobId),
 }
 
@@ -246,7 +250,7 @@ fn about(text: &str) -> String {
     comment[..end].trim_end_matches([':', '.']).to_owned()
 }
 
-fn plan(document: &JobDocument) -> PlanView {
+fn plan(CheckedJob { document, warnings }: &CheckedJob) -> PlanView {
     let sum = |each: &dyn Fn(&trainyard_core::document::job::Role) -> u64| -> i64 {
         let total: u64 = document
             .roles
@@ -282,6 +286,7 @@ fn plan(document: &JobDocument) -> PlanView {
                 format!("at most {}", document.restart.max.saturating_add(1)),
             ),
         ],
+        warnings: warnings.iter().map(|warning| told::full(warning)).collect(),
     }
 }
 

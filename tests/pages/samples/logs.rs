@@ -170,6 +170,9 @@ pub fn new_job(faulty: bool) -> NewJobPage {
                 Fact::new("Replicas", "4"),
                 Fact::new("Team", "vision"),
             ],
+            warnings: vec![
+                "A local cluster has no queue 'gold'; its jobs start by priority and age alone (queue).".into(),
+            ],
         }),
         document,
         idempotency_key: "k".into(),

@@ -1,6 +1,7 @@
 use super::*;
 
 mod faults;
+mod fill;
 mod fuzz;
 mod round_trip;
 

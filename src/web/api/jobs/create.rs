@@ -15,7 +15,10 @@ use super::super::super::{
     error::Problem,
     extract::{Asker, Document, Params, idempotency_key},
 };
-use crate::{actions::create::Submission, db::jobs_read::JobDetail};
+use crate::{
+    actions::create::{CheckedJob, Submission, Submitted},
+    db::jobs_read::JobDetail,
+};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -28,11 +31,13 @@ pub struct CreateParams {
     pub clone_of: Option<JobId>,
 }
 
-/// A document that would be taken.
+/// A job that was stored.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CheckedJob {
-    /// Defaults filled in.
-    pub document: JobDocument,
+pub struct CreatedJob {
+    #[serde(flatten)]
+    pub job: JobDetail,
+    /// What to know about it, in sentences: fields that mean nothing on a cluster where it may run.
+    pub warnings: Vec<String>,
 }
 
 /// Submits a job. All faults of the document come at once, each with its path, line and column.
@@ -59,7 +64,7 @@ pub struct CheckedJob {
         )
     ),
     responses(
-        (status = 201, description = "Stored; workers take it from here", body = JobDetail,
+        (status = 201, description = "Stored; workers take it from here", body = CreatedJob,
             headers(("location" = String, description = "The job"), ("etag" = String, description = "Its version"))),
         (status = 200, description = "A dry run: it would be taken", body = CheckedJob),
         (status = 409, description = "An earlier job stands in the way", body = Problem, content_type = "application/problem+json")
@@ -79,17 +84,16 @@ pub async fn create_job(
         clone_of: params.clone_of,
     };
     if params.dry_run {
-        let document = state.actions.dry_run_job(asker.ask(), submission).await?;
-        return Ok(Json(CheckedJob { document }).into_response());
+        return Ok(Json(state.actions.dry_run_job(asker.ask(), submission).await?).into_response());
     }
-    let submitted = state.actions.create_job(asker.ask(), submission).await?;
-    Ok(created(submitted.job, submitted.again))
+    Ok(created(state.actions.create_job(asker.ask(), submission).await?))
 }
 
 /// 201 with the job's address; a repeated request gets the same, and a word that it was one.
-pub(super) fn created(job: JobDetail, again: bool) -> Response {
-    let location = format!("/api/v1/jobs/{}", job.job.id);
-    let mut response = super::with_etag(StatusCode::CREATED, job);
+pub(super) fn created(submitted: Submitted) -> Response {
+    let Submitted { job, warnings, again } = submitted;
+    let (location, etag) = (format!("/api/v1/jobs/{}", job.job.id), job.job.etag());
+    let mut response = super::tagged(StatusCode::CREATED, &etag, Json(CreatedJob { job, warnings }));
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::from_str(&location) {
         headers.insert(header::LOCATION, location);

@@ -23,6 +23,7 @@ use crate::{
         Db, DbError, logs,
         metrics::{self, Owner, Point, Selection, SeriesKey},
     },
+    logs::page::Filter,
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -101,7 +102,30 @@ pub async fn get_job_metrics(
 ) -> Result<Response, Error> {
     let key = super::found(job, logs::readable(&state.db, &asker.scope(), job).await)?;
     super::attempt_or_newest(&super::home(&state, &asker, job).await?, params.attempt)?;
+    if let (Some(role), index) = (&params.role, params.index) {
+        let replica = replica(role, index);
+        let selection = Selection {
+            replica: Some(&replica),
+            ..Selection::default()
+        };
+        // Who has series is somebody, as mpirun's ranks are that no replica stands for.
+        if metrics::keys(&state.db, Owner::Job(key), &selection).await?.is_empty() {
+            let filter = Filter {
+                role: params.role.clone(),
+                index,
+                ..Filter::default()
+            };
+            super::somebody(&state, &asker, job, &filter).await?;
+        }
+    }
     answer(&state, Owner::Job(key), &params, &headers).await
+}
+
+fn replica(role: &str, index: Option<i32>) -> ReplicaKey {
+    ReplicaKey {
+        role: role.to_owned(),
+        index: index.unwrap_or(0).unsigned_abs(),
+    }
 }
 
 /// The series of an owner that the caller may see.
@@ -112,10 +136,7 @@ pub(in crate::web::api) async fn answer(
     headers: &HeaderMap,
 ) -> Result<Response, Error> {
     let replica = match (&params.role, params.index) {
-        (Some(role), index) => Some(ReplicaKey {
-            role: role.clone(),
-            index: index.unwrap_or(0).unsigned_abs(),
-        }),
+        (Some(role), index) => Some(replica(role, index)),
         (None, None) => None,
         (None, Some(_)) => {
             return Err(Error::parameter(FieldFault::new(

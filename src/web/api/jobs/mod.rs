@@ -114,17 +114,23 @@ async fn streams(
     let key = found(job, output::readable(&state.db, &asker.scope(), job).await)?;
     let streams = page::streams(&state.db, key, filter).await?;
     if streams.is_empty() {
-        let detail = found(job, jobs_read::get(&state.db, &asker.scope(), job).await)?;
-        let document = serde_json::from_str(detail.document.get()).map_err(|error| {
-            tracing::error!(%job, %error, "a stored document can't be read");
-            Error::internal()
-        })?;
-        let faults = nobody(filter, detail.job.attempt, &document);
-        if !faults.is_empty() {
-            return Err(Error::faults(Code::NotFound, faults));
-        }
+        somebody(state, asker, job, filter).await?;
     }
     Ok((key, streams))
+}
+
+/// Refuses a filter that names what the job does not have.
+async fn somebody(state: &WebState, asker: &Asker, job: JobId, filter: &Filter) -> Result<(), Error> {
+    let detail = found(job, jobs_read::get(&state.db, &asker.scope(), job).await)?;
+    let document = serde_json::from_str(detail.document.get()).map_err(|error| {
+        tracing::error!(%job, %error, "a stored document can't be read");
+        Error::internal()
+    })?;
+    let faults = nobody(filter, detail.job.attempt, &document);
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Error::faults(Code::NotFound, faults)),
+    }
 }
 
 /// What a filter names that a job of this document, with so many attempts, does not have.
@@ -150,6 +156,15 @@ fn nobody(filter: &Filter, attempts: i32, document: &JobDocument) -> Vec<FieldFa
         let role = filter.role.as_deref().unwrap_or("any role");
         let fault = FieldFault::new("index", "not_found", format!("{role} has no replica {index}"));
         faults.push(fault.value(index.to_string()).hint(hint()));
+    }
+    let last = document.total_replicas().saturating_sub(1);
+    if let Some(rank) = filter.rank.filter(|rank| rank.unsigned_abs() > last) {
+        let fault = FieldFault::new("rank", "not_found", format!("the job has no rank {rank}"));
+        let hint = match last {
+            0 => "it has rank 0 alone".to_owned(),
+            last => format!("it has the ranks 0 to {last}"),
+        };
+        faults.push(fault.value(rank.to_string()).hint(hint));
     }
     faults
 }

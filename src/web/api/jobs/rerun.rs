@@ -9,9 +9,8 @@ use super::{
         error::Problem,
         extract::{Asker, PathOf, idempotency_key},
     },
-    create::created,
+    create::{CreatedJob, created},
 };
-use crate::db::jobs_read::JobDetail;
 
 /// Submits the same document as a new job. It is checked anew: a secret or cluster may be gone by now.
 #[utoipa::path(
@@ -23,7 +22,7 @@ use crate::db::jobs_read::JobDetail;
         ("Idempotency-Key" = Option<String>, Header, description = "Drawn by the client; 24 hours", max_length = 255)
     ),
     responses(
-        (status = 201, description = "The new job", body = JobDetail,
+        (status = 201, description = "The new job", body = CreatedJob,
             headers(("location" = String, description = "The job"))),
         (status = 422, description = "The document can't be taken any more; see errors", body = Problem,
             content_type = "application/problem+json")
@@ -39,5 +38,5 @@ pub async fn rerun_job(
         .actions
         .rerun_job(asker.ask(), job, idempotency_key(&headers)?)
         .await?;
-    Ok(created(submitted.job, submitted.again))
+    Ok(created(submitted))
 }

@@ -16,8 +16,7 @@ pub struct NewUser {
     #[schema(min_length = 1, max_length = 128, example = "Ada Lovelace")]
     pub name: String,
     /// May act on the installation.
-    #[serde(default)]
-    pub admin: bool,
+    pub admin: Option<bool>,
 }
 
 /// Adds a person. They sign in with a link: `POST /api/v1/users/{user}/sign-in-link`.
@@ -33,6 +32,7 @@ pub async fn create_user(
     asker: Asker,
     JsonBody(new): JsonBody<NewUser>,
 ) -> Result<(StatusCode, Json<User>), Error> {
-    let user = state.actions.create_user(asker.ask(), &new.name, new.admin).await?;
+    let admin = new.admin.unwrap_or_default();
+    let user = state.actions.create_user(asker.ask(), &new.name, admin).await?;
     Ok((StatusCode::CREATED, Json(user)))
 }

@@ -24,7 +24,7 @@ use crate::db::secrets::Secret;
 #[serde(deny_unknown_fields)]
 pub struct NewSecret {
     /// All keys with their values. What was there before is replaced whole.
-    #[schema(value_type = BTreeMap<String, String>, example = json!({ "api-key": "s3cret" }))]
+    #[schema(write_only, value_type = BTreeMap<String, String>, example = json!({ "api-key": "s3cret" }))]
     pub values: BTreeMap<String, SecretString>,
 }
 
