@@ -1,5 +1,5 @@
-// What every page adds where JavaScript runs: the theme switch, keys, questions before destructive buttons, names of
-// grid cells on hover, values under the pointer in plots, and drafts that survive a closed tab.
+// What every page adds where JavaScript runs: the theme switch, keys, names of grid cells on hover, values under the
+// pointer in plots, and drafts that survive a closed tab.
 "use strict";
 const $ = (id) => document.getElementById(id);
 const store = {
@@ -34,7 +34,7 @@ document.querySelector(".faults[tabindex]")?.focus();
 
 // Keys. None acts while someone types.
 let pending = "";
-const goes = { j: "/jobs", n: "/nodes", c: "/clusters", s: "/settings" };
+const goes = { j: "/jobs", n: "/nodes", c: "/clusters", t: "/teams", s: "/settings" };
 function rowLinks() { return [...document.querySelectorAll("table.rows a.row")]; }
 function step(by) {
   const links = rowLinks();
@@ -63,10 +63,8 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "c" && document.querySelector('a[href="/jobs/new"]')) location.href = "/jobs/new";
 });
 
-// A destructive button asks first; without JavaScript the button's own page asks.
+// A fault's line is a way to it in the text.
 document.addEventListener("click", (event) => {
-  const asked = event.target.closest?.("[data-confirm]");
-  if (asked && !confirm(asked.dataset.confirm)) event.preventDefault();
   const fault = event.target.closest?.("a[data-line]");
   const text = $("document");
   if (fault && text) {
@@ -235,5 +233,17 @@ function ownCells(root) {
   }
 }
 ownCells(document);
-// The end of what a failed rank printed says most.
-for (const out of document.querySelectorAll("#post-mortem pre.out")) out.scrollTop = out.scrollHeight;
+// One more key of a secret, with labels of its own.
+$("more-pairs")?.addEventListener("click", () => {
+  const pairs = [...document.querySelectorAll(".pair")];
+  const fresh = pairs.at(-1).cloneNode(true);
+  const number = pairs.length + 1;
+  for (const label of fresh.querySelectorAll("label")) {
+    const field = label.nextElementSibling;
+    label.textContent = label.textContent.replace(/\d+$/, number);
+    label.htmlFor = field.id = field.id.replace(/\d+$/, number);
+    field.value = "";
+  }
+  pairs.at(-1).after(fresh);
+  fresh.querySelector("input").focus();
+});

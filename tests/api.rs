@@ -22,6 +22,8 @@ mod people;
 mod reports;
 #[path = "api/rotation.rs"]
 mod rotation;
+#[path = "api/teams.rs"]
+mod teams;
 #[path = "api/world.rs"]
 mod world;
 #[path = "api/world_parts.rs"]

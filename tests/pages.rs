@@ -3,6 +3,8 @@
 
 #[path = "pages/browser.rs"]
 mod browser;
+#[path = "pages/line.rs"]
+mod line;
 #[path = "pages/samples.rs"]
 mod samples;
 #[path = "pages/site.rs"]
@@ -203,6 +205,27 @@ async fn lines_of_standard_error_say_so_in_a_word() {
     let said = "const words = (row) => getComputedStyle(row.querySelector('.n'), '::before').content;
          return [words(document.querySelector('.l.s')).includes('err '), words(document.querySelector('.l:not(.s)')).includes('err')]";
     assert_eq!(browser.run(said).await, serde_json::json!([true, false]));
+    browser.quit().await;
+}
+
+#[tokio::test]
+async fn what_a_rank_printed_last_is_in_sight() {
+    let address = serve().await;
+    let browser = Browser::start().await;
+    browser.look("light", 1400).await;
+    browser.open(&format!("http://{address}/sample/job-failed")).await;
+    // Longer than its box, as a real traceback is, and in a rank that was closed until now.
+    let seen = "return [...document.querySelectorAll('#post-mortem details')].map((details) => {
+             details.open = true;
+             const out = details.querySelector('pre.out');
+             if (!out) return true;
+             out.firstElementChild.textContent = 'line\\n'.repeat(200);
+             const [box, lines] = [out, out.firstElementChild].map((each) => each.getBoundingClientRect());
+             return lines.height > box.height && lines.bottom <= box.bottom;
+         })";
+    let seen = browser.run(seen).await;
+    let all = seen.as_array().unwrap();
+    assert!(all.len() > 1 && all.iter().all(|each| each == true), "{seen}");
     browser.quit().await;
 }
 

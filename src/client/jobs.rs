@@ -149,7 +149,8 @@ pub async fn list(server: &Server, args: &JobsArgs, output: Output) -> Result<Do
     answer(output, &Value::Array(jobs), || match table.is_empty() {
         true if filter.is_empty() => "No jobs yet. `trainyard submit -f FILE` submits one.\n".to_owned(),
         true => "No job fits.\n".to_owned(),
-        false => table.to_string(),
+        // `trainyard job` says all of one.
+        false => table.fitted(&["REPLICAS", "GPUS", "CLUSTER", "TEAM"]).to_string(),
     })?;
     Ok(Done::Well)
 }

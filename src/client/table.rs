@@ -7,6 +7,10 @@ pub enum Align {
     Right,
 }
 
+const GAP: &str = "  ";
+/// A cell of the first column is not cut below this.
+const SHORTEST: usize = 20;
+
 pub struct Table {
     heads: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
@@ -24,6 +28,48 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
     }
 
+    /// No wider than the terminal, where one reads it: first without the columns that can be spared, in that order, then
+    /// with the first column cut. A file or a pipe gets all of it.
+    pub fn fitted(self, spare: &[&str]) -> Self {
+        match rustix::termios::tcgetwinsize(std::io::stdout()) {
+            Ok(size) if size.ws_col > 0 => self.within(usize::from(size.ws_col), spare),
+            _ => self,
+        }
+    }
+
+    fn within(mut self, room: usize, spare: &[&str]) -> Self {
+        for head in spare {
+            let place = self.heads.iter().position(|(known, _)| known == head);
+            if let Some(place) = place.filter(|_| self.width() > room) {
+                self.heads.remove(place);
+                self.rows.iter_mut().for_each(|row| drop(row.remove(place)));
+            }
+        }
+        let over = self.width().saturating_sub(room);
+        let least = self.widths()[0].saturating_sub(over).max(SHORTEST);
+        for cell in self.rows.iter_mut().filter_map(|row| row.first_mut()) {
+            if cell.chars().count() > least {
+                *cell = cell.chars().take(least - 1).chain(['…']).collect();
+            }
+        }
+        self
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let cells = |column| self.rows.iter().filter_map(move |row: &Vec<String>| row.get(column));
+        (self.heads.iter().enumerate())
+            .map(|(column, (head, _))| {
+                let widths = cells(column).map(|cell| cell.chars().count());
+                widths.chain([head.chars().count()]).max().unwrap_or(0)
+            })
+            .collect()
+    }
+
+    fn width(&self) -> usize {
+        let widths = self.widths();
+        widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -32,19 +78,7 @@ impl Table {
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let width = |text: &str| text.chars().count();
-        let widths: Vec<usize> = self
-            .heads
-            .iter()
-            .enumerate()
-            .map(|(column, (head, _))| {
-                let cells = self
-                    .rows
-                    .iter()
-                    .filter_map(|row| row.get(column))
-                    .map(|cell| width(cell));
-                cells.chain([width(head)]).max().unwrap_or(0)
-            })
-            .collect();
+        let widths = self.widths();
         let mut line = |cells: &mut dyn Iterator<Item = &str>| -> std::fmt::Result {
             let mut text = String::new();
             for (column, cell) in cells.enumerate() {
@@ -52,7 +86,7 @@ impl std::fmt::Display for Table {
                     break;
                 };
                 if column > 0 {
-                    text.push_str("  ");
+                    text.push_str(GAP);
                 }
                 let room = " ".repeat(wide.saturating_sub(width(cell)));
                 match align {
@@ -149,6 +183,41 @@ mod tests {
             table.to_string(),
             "NAME  GPUS  STATE\na        8  Running\nété    128  x \\u{1b}[2Jy\n"
         );
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_fewer_columns_and_a_shorter_first_one() {
+        let table = || {
+            let mut table = Table::new(&[
+                ("STATE", Align::Left),
+                ("NAME", Align::Left),
+                ("GPUS", Align::Right),
+                ("ID", Align::Left),
+            ]);
+            table.row([
+                "Waiting 37 s: starts next; needs 1 core".into(),
+                "a".into(),
+                "8".into(),
+                "job_1".into(),
+            ]);
+            table.row(["Running".into(), "b".into(), "16".into(), "job_2".into()]);
+            table
+        };
+        assert_eq!(
+            table().within(58, &["GPUS"]).to_string(),
+            table().to_string(),
+            "it fits"
+        );
+        let narrow = table().within(40, &["GPUS"]).to_string();
+        assert_eq!(
+            narrow,
+            "STATE                      NAME  ID\n\
+             Waiting 37 s: starts nex…  a     job_1\n\
+             Running                    b     job_2\n"
+        );
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40));
+        let least = table().within(5, &["GPUS"]).to_string();
+        assert!(least.contains("\nWaiting 37 s: start…  a"), "{least}");
     }
 
     #[test]

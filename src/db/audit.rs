@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::Value;
 use sqlx::PgConnection;
-use trainyard_core::model::{AuditId, TeamId, TokenId, UserId};
+use trainyard_core::model::{AuditId, CheckId, ClusterId, JobId, NodeId, SecretId, TeamId, TokenId, UserId};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -63,12 +63,24 @@ pub struct AuditEntry {
     pub request_id: Option<String>,
 }
 
+/// Which lines of the audit log. The default: all.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Which {
+    pub team: Option<TeamId>,
+    pub action: Option<String>,
+    pub actor: Option<UserId>,
+    pub subject: Option<Uuid>,
+    /// The line's own time, from here on.
+    pub since: Option<DateTime<Utc>>,
+    /// And before this.
+    pub until: Option<DateTime<Utc>>,
+}
+
 /// A page of the audit log, newest first. A scope of teams sees what happened in these teams.
 pub async fn list(
     db: &Db,
     scope: &Scope,
-    team: Option<TeamId>,
-    action: Option<&str>,
+    which: &Which,
     before: Option<AuditId>,
     limit: i64,
 ) -> Result<Vec<AuditEntry>, DbError> {
@@ -80,13 +92,19 @@ pub async fn list(
         from audit a left join users u on u.id = a.actor_id
         where a.class = 'installation' and ($1::uuid[] is null or a.team_id = any($1))
             and ($2::uuid is null or a.team_id = $2) and ($3::text is null or a.action = $3)
-            and ($4::uuid is null or a.id < $4)
+            and ($4::uuid is null or a.id < $4) and ($6::uuid is null or a.actor_id = $6)
+            and ($7::uuid is null or a.subject_id = $7) and ($8::timestamptz is null or a.at >= $8)
+            and ($9::timestamptz is null or a.at < $9)
         order by a.id desc limit $5"#,
         teams.as_deref(),
-        team.map(|team| team.0),
-        action,
+        which.team.map(|team| team.0),
+        which.action,
         before.map(|before| before.0),
-        limit
+        limit,
+        which.actor.map(|actor| actor.0),
+        which.subject,
+        which.since,
+        which.until
     )
     .fetch_all(&db.pool)
     .await?;
@@ -108,18 +126,30 @@ pub async fn list(
         .collect())
 }
 
-/// An id in its outside form, by what it is of.
-fn named(kind: &str, id: Uuid) -> String {
-    use trainyard_core::model::{CheckId, ClusterId, JobId, NodeId, SecretId};
-    match kind {
-        "job" => JobId(id).to_string(),
-        "team" => TeamId(id).to_string(),
-        "user" => UserId(id).to_string(),
-        "token" => TokenId(id).to_string(),
-        "secret" => SecretId(id).to_string(),
-        "cluster" => ClusterId(id).to_string(),
-        "node" => NodeId(id).to_string(),
-        "check" => CheckId(id).to_string(),
-        _ => id.to_string(),
-    }
+macro_rules! subjects {
+    ($($kind:literal $id:ident,)+) => {
+        /// An id in its outside form, by what it is of.
+        fn named(kind: &str, id: Uuid) -> String {
+            match kind {
+                $($kind => $id(id).to_string(),)+
+                _ => id.to_string(),
+            }
+        }
+
+        /// The id inside, of whatever may be a subject.
+        pub fn subject(text: &str) -> Option<Uuid> {
+            None$(.or(text.parse::<$id>().ok().map(|id| id.0)))+.or(text.parse().ok())
+        }
+    };
+}
+
+subjects! {
+    "job" JobId,
+    "team" TeamId,
+    "user" UserId,
+    "token" TokenId,
+    "secret" SecretId,
+    "cluster" ClusterId,
+    "node" NodeId,
+    "check" CheckId,
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::Value;
-use trainyard_core::model::{ClusterId, NodePoolId, Provider};
+use trainyard_core::model::{ClusterId, NodePoolId, Provider, TeamId};
 use utoipa::ToSchema;
 
 use super::{Db, DbError, Scope, jobs_read::TeamRef, word};
@@ -150,6 +150,32 @@ pub async fn grants(db: &Db, scope: &Scope, cluster: ClusterId) -> Result<Vec<Gr
             created_at: row.created_at,
         })
         .collect())
+}
+
+/// A cluster that a team may use, and on what terms.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    pub cluster: ClusterId,
+    pub name: String,
+    pub namespace: Option<String>,
+    pub queue: Option<String>,
+    /// `use` or `privileged`.
+    pub level: String,
+    pub created_at: DateTime<Utc>,
+}
+
+/// The clusters of a team that the scope was found to see, by name.
+pub async fn granted(db: &Db, team: TeamId) -> Result<Vec<Granted>, DbError> {
+    Ok(sqlx::query_as!(
+        Granted,
+        r#"/* clusters_read::granted */
+        select g.cluster_id as cluster, c.name, g.namespace, g.queue, g.level, g.created_at
+        from cluster_grants g join clusters c on c.id = g.cluster_id
+        where g.team_id = $1 and c.deleted_at is null order by c.name"#,
+        team.0
+    )
+    .fetch_all(&db.pool)
+    .await?)
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]

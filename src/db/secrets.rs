@@ -47,6 +47,26 @@ pub async fn list(db: &Db, team: TeamId, after: Option<&str>, limit: i64) -> Res
         .collect())
 }
 
+/// The newest version of one.
+pub async fn get(db: &Db, team: TeamId, name: &str) -> Result<Secret, DbError> {
+    let row = sqlx::query!(
+        r#"/* secrets::get */
+        select version, keys, created_by, created_at from secrets
+        where team_id = $1 and name = $2 and deleted_at is null order by version desc limit 1"#,
+        team.0,
+        name
+    )
+    .fetch_one(&db.pool)
+    .await?;
+    Ok(Secret {
+        name: name.to_owned(),
+        version: row.version,
+        keys: row.keys,
+        created_by: row.created_by.into(),
+        created_at: row.created_at,
+    })
+}
+
 /// A version that was sealed for its row's id.
 pub struct NewVersion<'a> {
     pub id: SecretId,

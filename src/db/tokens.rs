@@ -91,6 +91,18 @@ pub async fn reach(tx: &mut PgConnection, id: TokenId) -> Result<(Option<TeamId>
     Ok((row.team_id.map(TeamId), row.role))
 }
 
+/// A token's name. `owner`: only if it is this user's.
+pub async fn name(db: &Db, id: TokenId, owner: Option<UserId>) -> Result<String, DbError> {
+    Ok(sqlx::query_scalar!(
+        r#"/* tokens::name */
+        select name from tokens where id = $1 and ($2::uuid is null or user_id = $2)"#,
+        id.0,
+        owner.map(|owner| owner.0)
+    )
+    .fetch_one(&db.pool)
+    .await?)
+}
+
 /// Ends a token for good. `owner`: only if it is this user's. Answers whether it did anything.
 pub async fn revoke(
     tx: &mut PgConnection,

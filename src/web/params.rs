@@ -20,9 +20,7 @@ use crate::actions::FieldFault;
 
 pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, FieldFault> {
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (decode(name)?, decode(value)?);
+    for (name, value) in pairs(query)? {
         values.entry(name).or_default().push(value);
     }
     let map = MapAccessDeserializer::new(Parameters {
@@ -30,6 +28,17 @@ pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, FieldFault> {
         current: None,
     });
     T::deserialize(map).map_err(|fault: Fault| fault.0)
+}
+
+/// Names and values in the order in which they were sent.
+pub fn pairs(query: &str) -> Result<Vec<(String, String)>, FieldFault> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(name)?, decode(value)?))
+        })
+        .collect()
 }
 
 /// For `deserialize_with`: a whole number from `LEAST` on that a record can hold.

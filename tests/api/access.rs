@@ -63,7 +63,7 @@ struct Case {
     tar: bool,
     /// The subject has nothing of what the route shows, so that those who may ask get 404, too.
     bare: bool,
-    form: Option<&'static str>,
+    form: Option<String>,
 }
 
 fn plain() -> Case {
@@ -79,9 +79,9 @@ fn plain() -> Case {
     }
 }
 
-fn form(fields: &'static str) -> Case {
+fn form(fields: impl Into<String>) -> Case {
     Case {
-        form: Some(fields),
+        form: Some(fields.into()),
         ..plain()
     }
 }
@@ -213,7 +213,19 @@ fn case(route: &str, subject: &Subject, stage: &Stage) -> Option<Case> {
             stranger: Some(200),
             ..form("name=t&role=viewer&team=")
         },
-        "POST /settings/tokens/{token}/revoke" => Case {
+        "GET /teams" => list(),
+        "POST /teams" => form("name=matrix"),
+        "GET /teams/{team}" => plain(),
+        "POST /teams/{team}/members" => form(format!("user={}&role=viewer", subject.user)),
+        "POST /teams/{team}/grants" => form(format!("cluster={}&level=use", stage.cluster)),
+        "POST /teams/{team}/secrets" => form("name=subject&key=k&value=v"),
+        "GET /teams/{team}/members/{user}/remove"
+        | "GET /teams/{team}/grants/{cluster}/remove"
+        | "GET /teams/{team}/secrets/{name}/delete" => plain(),
+        "POST /teams/{team}/members/{user}/remove" | "POST /teams/{team}/grants/{cluster}/remove" => form(""),
+        "POST /teams/{team}/secrets/{name}/delete" => form("name=subject"),
+        "GET /audit" => about_team("?team=default"),
+        "GET /settings/tokens/{token}/revoke" | "POST /settings/tokens/{token}/revoke" => Case {
             only: Some(&[Who::Member, Who::Admin]),
             ..form("")
         },
@@ -437,9 +449,9 @@ impl Stage {
     }
 
     async fn send(&self, route: &Route, who: Who, case: &Case, subject: &Subject) -> crate::world::Answer {
-        let user = match route.method {
-            Method::DELETE => &subject.member,
-            _ => &subject.user,
+        let user = match route.method == Method::DELETE || route.path.ends_with("/remove") {
+            true => &subject.member,
+            false => &subject.user,
         };
         let path = route
             .path
@@ -467,8 +479,8 @@ impl Stage {
         if case.tar {
             ask = ask.body("application/x-tar", archive());
         }
-        if let Some(fields) = case.form {
-            ask = ask.body("application/x-www-form-urlencoded", fields);
+        if let Some(fields) = &case.form {
+            ask = ask.body("application/x-www-form-urlencoded", fields.clone());
         }
         if let Some(body) = &case.body {
             ask = ask.json(body.clone());

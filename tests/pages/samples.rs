@@ -3,9 +3,9 @@
 use chrono::{DateTime, Duration, Utc};
 use trainyard::web::{
     pages::{
-        cluster::*, clusters, clusters::*, confirm::*, errors::*, job::*, jobs, jobs::*, logs::*, new_job::*, node::*,
-        nodes, nodes::*, numbers::*, search::*, settings::*, sign_in::*, sort, terminal, timeline, timeline::*,
-        view::*,
+        audit::*, cluster::*, clusters, clusters::*, confirm::*, errors::*, job::*, jobs, jobs::*, logs::*, new_job::*,
+        node::*, nodes, nodes::*, numbers::*, refused::*, search::*, settings::*, sign_in::*, sort, team::*, teams::*,
+        terminal, timeline, timeline::*, view::*,
     },
     plot::{self, Chart, Horizontal, Line},
 };
@@ -18,6 +18,8 @@ mod job_samples;
 mod jobs_samples;
 #[path = "samples/logs.rs"]
 mod logs_samples;
+#[path = "samples/people.rs"]
+mod people_samples;
 #[path = "samples/rest.rs"]
 mod rest_samples;
 
@@ -25,6 +27,7 @@ pub use fleet_samples::*;
 pub use job_samples::*;
 pub use jobs_samples::*;
 pub use logs_samples::*;
+pub use people_samples::*;
 pub use rest_samples::*;
 
 pub fn now() -> DateTime<Utc> {
@@ -116,7 +119,15 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("node", render(&node())),
         ("clusters", clusters().render().unwrap()),
         ("cluster", cluster().render().unwrap()),
+        ("teams", render(&teams())),
+        ("teams-refused", render(&teams_refused())),
+        ("team", render(&team())),
+        ("team-bare", render(&team_bare())),
+        ("team-refused", render(&team_refused())),
+        ("forget", render(&forget())),
         ("settings", render(&settings())),
+        ("audit", render(&audit())),
+        ("audit-empty", render(&audit_empty())),
         ("search", render(&search())),
         ("numbers", render(&numbers())),
         ("error", render(&error())),

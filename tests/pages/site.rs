@@ -37,6 +37,12 @@ for _ in 1 2 3 4 5; do rm -rf "$1" && break; sleep 0.2; done
 impl Site {
     pub async fn start() -> Self {
         let database = postgres::database().await;
+        let url = database.url().to_owned();
+        Self::on(database, &url)
+    }
+
+    /// On a database, by the way that the URL names.
+    pub fn on(database: TestDb, url: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("site-").tempdir().unwrap().keep();
         let folder: PathBuf = folder.canonicalize().unwrap();
         // The account of jobs has to walk through it.
@@ -57,7 +63,7 @@ impl Site {
             .arg("--data")
             .arg(folder.join("data"))
             .args(["--listen", &free(), "--metrics-listen", &free(), "--log", "warn"])
-            .env("DATABASE_URL", database.url())
+            .env("DATABASE_URL", url)
             // The person's own file is not the test's.
             .env("XDG_CONFIG_HOME", folder.join("config"))
             .stdin(Stdio::null())

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{browser::Browser, site::Site};
+use crate::{browser::Browser, line::Line, site::Site, support::postgres};
 
 const STEPS: usize = 40;
 
@@ -29,7 +29,10 @@ struct Person {
 
 impl Person {
     async fn signed_in() -> Self {
-        let site = Site::start().await;
+        Self::at(Site::start().await).await
+    }
+
+    async fn at(site: Site) -> Self {
         let browser = Browser::start().await;
         browser.look("light", 1280).await;
         browser.open(&site.link).await;
@@ -272,4 +275,130 @@ async fn a_running_job_is_cancelled_by_its_page_and_leaves_the_list_of_running_o
             .await;
         person.quiet(list).await;
     }
+}
+
+// The line is carried while this waits for the server's first words.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_whose_create_got_no_answer_is_sent_again_and_makes_one_job() {
+    let database = postgres::database().await;
+    let line = Line::to(database.url()).await;
+    let person = Person::at(Site::on(database, line.url())).await;
+    let browser = &person.browser;
+    // The connections and their statements are there, so that Postgres takes the next create whole.
+    person.submit("before", "print('step=1')\n").await;
+
+    person.go("/jobs/new").await;
+    let typed = format!("{}\n", document("kept", "print('step=1')\n"));
+    let fill = format!("document.getElementById('document').value = {}", json!(typed));
+    browser.run(&fill).await;
+    line.cut();
+    person.press("Submit").await;
+    browser
+        .until(
+            "the page says that the records are away",
+            "document.querySelector('h1').textContent === 'The database is away'",
+        )
+        .await;
+    let kept = "return document.querySelector('textarea[name=document]').value";
+    assert_eq!(browser.run(kept).await, json!(typed), "nothing that was typed is lost");
+    line.mend();
+    // Other connections may have to find out yet that theirs are dead; the button of each page is pressed once.
+    let again = "(() => {
+        if (location.pathname.startsWith('/jobs/job_')) return true;
+        const button = [...document.querySelectorAll('main button')].find((each) => each.textContent === 'Send it again');
+        if (button && !button.dataset.pressed) { button.dataset.pressed = 1; button.click(); }
+        return false;
+    })()";
+    browser.until("the same form makes the job", again).await;
+    let job = text(browser.run("return location.pathname").await);
+
+    person.go("/jobs?text=kept").await;
+    let rows = "return [...document.querySelectorAll('a.row')].map((link) => link.getAttribute('href'))";
+    assert_eq!(browser.run(rows).await, json!([job]), "exactly one job is there");
+}
+
+#[tokio::test]
+async fn a_team_is_made_and_kept_on_its_pages() {
+    let person = Person::signed_in().await;
+    let browser = &person.browser;
+    let fill = async |id: &str, value: &str| {
+        let script = format!("document.getElementById('{id}').value = {}", json!(value));
+        browser.run(&script).await;
+    };
+    person.go("/teams").await;
+    fill("t-name", "vision").await;
+    person.press("Make team").await;
+    browser
+        .until(
+            "its page opens",
+            "document.querySelector('h1').textContent === 'vision'",
+        )
+        .await;
+    let team = text(browser.run("return location.pathname").await);
+
+    // Oneself, by the id that Settings shows.
+    person.go("/settings").await;
+    let id = "return [...document.querySelectorAll('dd')].map((each) => each.textContent).find((each) => each.startsWith('user_'))";
+    let user = text(browser.run(id).await);
+    person.go(&team).await;
+    fill("m-user", &user).await;
+    person.press("Put into the team").await;
+    browser
+        .until(
+            "the notice says so",
+            "document.querySelector('.notice')?.textContent.includes('in the team')",
+        )
+        .await;
+
+    // More keys than the form began with, and a value of several lines.
+    person.press("Another key").await;
+    fill("s-name", "storage").await;
+    for (place, (key, value)) in [("a", "one-1"), ("b", "two\nlines"), ("c", "three"), ("d", "four")]
+        .iter()
+        .enumerate()
+    {
+        fill(&format!("s-key-{}", place + 1), key).await;
+        fill(&format!("s-value-{}", place + 1), value).await;
+    }
+    person.press("Put the secret").await;
+    browser
+        .until(
+            "the notice says so",
+            "document.querySelector('.notice')?.textContent.includes('Nobody can read it back')",
+        )
+        .await;
+    let page = text(browser.run("return document.documentElement.outerHTML").await);
+    assert!(
+        !page.contains("one-1") && !page.contains("lines"),
+        "no value is ever shown"
+    );
+    let keys = "return [...document.querySelectorAll('td[data-name=Keys] code')].map((each) => each.textContent)";
+    assert_eq!(browser.run(keys).await, json!(["a", "b", "c", "d"]));
+
+    // It is asked for by name before it is forgotten.
+    person.press("Forget storage").await;
+    browser
+        .until(
+            "the page asks",
+            "document.querySelector('h1').textContent === 'Forget storage?'",
+        )
+        .await;
+    fill("name", "storage").await;
+    person.press("Forget the secret").await;
+    browser
+        .until(
+            "it is gone",
+            &format!("location.pathname === '{team}' && !document.querySelector('td[data-name=Keys]')"),
+        )
+        .await;
+
+    person
+        .go(&format!("/audit?subject={}", team.trim_start_matches("/teams/")))
+        .await;
+    let deeds = "return [...document.querySelectorAll('td[data-name=Deed]')].map((each) => each.textContent)";
+    assert_eq!(
+        browser.run(deeds).await,
+        json!(["secret.delete", "team.member", "team.create"])
+    );
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
 }

@@ -1,6 +1,7 @@
 //! `GET /api/v1/audit`: who did what.
 
 use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use trainyard_core::model::{AuditId, TeamRole};
 use utoipa::IntoParams;
@@ -13,9 +14,15 @@ use super::{
     },
     lookup,
 };
-use crate::db::{Scope, audit};
+use crate::{
+    actions::FieldFault,
+    db::{
+        Scope,
+        audit::{self, Which},
+    },
+};
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AuditParams {
@@ -23,6 +30,14 @@ pub struct AuditParams {
     pub team: Option<String>,
     /// Only this deed, such as `job.cancel`.
     pub action: Option<String>,
+    /// Only what this person did: `me`, or a user's id.
+    pub actor: Option<String>,
+    /// Only what was done to this, by id: a job, team, user, token, secret, cluster, node or check.
+    pub subject: Option<String>,
+    /// Only what was done at this time or later.
+    pub since: Option<DateTime<Utc>>,
+    /// Only what was done before this time.
+    pub until: Option<DateTime<Utc>>,
     /// At most this many. Left out: 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
@@ -43,9 +58,14 @@ pub async fn list_audit(
     asker: Asker,
     Params(params): Params<AuditParams>,
 ) -> Result<Json<AuditList>, Error> {
+    read(&state, &asker, &params).await.map(Json)
+}
+
+/// The same for the page.
+pub(in crate::web) async fn read(state: &WebState, asker: &Asker, params: &AuditParams) -> Result<AuditList, Error> {
     let limit = page::limit(params.limit)?;
     let team = match &params.team {
-        Some(text) => Some(lookup::team(&state, &asker, text).await?),
+        Some(text) => Some(lookup::team(state, asker, text).await?),
         None => None,
     };
     let actor = &asker.caller.actor;
@@ -65,9 +85,32 @@ pub async fn list_audit(
                 .collect(),
         ),
     };
-    let filter = (team, &params.action);
-    let before: Option<AuditId> = page::decode(&filter, params.cursor.as_deref())?;
-    let rows = audit::list(&state.db, &scope, team, params.action.as_deref(), before, limit + 1).await?;
-    let (items, next) = page::cut(rows, limit, &filter, |entry| entry.id);
-    Ok(Json(AuditList { items, next }))
+    let which = Which {
+        team,
+        action: params.action.clone(),
+        actor: match &params.actor {
+            Some(text) => Some(lookup::person(asker, "actor", text)?),
+            None => None,
+        },
+        subject: match &params.subject {
+            Some(text) => Some(audit::subject(text).ok_or_else(|| {
+                Error::parameter(
+                    FieldFault::new(
+                        "subject",
+                        "wrong_form",
+                        "this is no id of a thing that deeds are done to",
+                    )
+                    .value(text)
+                    .hint("job_..., team_..., user_..., cluster_... and so on, as the list shows it"),
+                )
+            })?),
+            None => None,
+        },
+        since: params.since,
+        until: params.until,
+    };
+    let before: Option<AuditId> = page::decode(&which, params.cursor.as_deref())?;
+    let rows = audit::list(&state.db, &scope, &which, before, limit + 1).await?;
+    let (items, next) = page::cut(rows, limit, &which, |entry| entry.id);
+    Ok(AuditList { items, next })
 }

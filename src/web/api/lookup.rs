@@ -74,13 +74,13 @@ pub async fn cluster(state: &WebState, asker: &Asker, text: &str) -> Result<Clus
 }
 
 /// A person: `me` or an id.
-pub fn owner(asker: &Asker, text: &str) -> Result<UserId, Error> {
+pub fn person(asker: &Asker, parameter: &str, text: &str) -> Result<UserId, Error> {
     if text == "me" {
         return Ok(asker.caller.actor.user);
     }
     text.parse().map_err(|_| {
         Error::parameter(
-            FieldFault::new("owner", "wrong_form", "this is no user's id")
+            FieldFault::new(parameter, "wrong_form", "this is no user's id")
                 .value(text)
                 .hint("me, or user_..."),
         )

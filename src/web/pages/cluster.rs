@@ -73,6 +73,7 @@ pub struct QueueRow {
 
 #[derive(Debug, Clone)]
 pub struct Grant {
+    pub id: String,
     pub team: String,
     pub level: String,
     pub namespace: String,
@@ -201,6 +202,7 @@ pub async fn load(db: &Db, scope: &Scope, id: ClusterId, now: DateTime<Utc>) -> 
         grants: grants
             .into_iter()
             .map(|grant| Grant {
+                id: grant.team.id.to_string(),
                 team: grant.team.name,
                 level: grant.level,
                 namespace: grant.namespace.unwrap_or_else(|| "none".into()),

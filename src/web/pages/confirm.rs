@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-#[derive(Debug, Template)]
+#[derive(Debug, Default, Template)]
 #[template(path = "confirm.html")]
 pub struct ConfirmPage {
     pub shell: Shell,
@@ -54,6 +54,14 @@ pub struct ConfirmPage {
     pub fault: Option<String>,
     /// What stands here is of then.
     pub asked_at: String,
+}
+
+impl ConfirmPage {
+    /// The tab says the question, too.
+    pub(super) fn titled(mut self) -> Self {
+        self.shell.title = self.question.clone();
+        self
+    }
 }
 
 /// What a person can do with a job on a page of its own.
@@ -296,7 +304,6 @@ fn told(detail: &JobDetail, verb: Verb, checkpoint: Option<&Checkpoint>, now: Da
     };
     ConfirmPage {
         shell: Shell {
-            title: question.clone(),
             section: Section::Jobs,
             crumbs: vec![
                 Crumb {
@@ -322,10 +329,10 @@ fn told(detail: &JobDetail, verb: Verb, checkpoint: Option<&Checkpoint>, now: Da
         type_name: (verb == Verb::Delete).then(|| name.clone()),
         priority: (verb == Verb::Priority).then_some(job.priority),
         etag: (verb == Verb::Priority).then(|| job.etag()),
-        key: None,
-        fault: None,
         asked_at: words::exact(now),
+        ..ConfirmPage::default()
     }
+    .titled()
 }
 
 fn retention(document: Option<&JobDocument>) -> &'static str {

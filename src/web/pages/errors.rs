@@ -1,11 +1,9 @@
 //! A refusal or a fault as a page, made from the same table that the API answers from.
 
-use std::collections::BTreeMap;
-
 use askama::Template;
 
-use super::{form, told, view::Shell};
-use crate::web::{error::Problem, face::Typed};
+use super::{told, view::Shell};
+use crate::web::{error::Problem, face::Typed, params};
 
 #[derive(Debug, Template)]
 #[template(path = "error.html")]
@@ -36,7 +34,7 @@ pub struct Again {
 impl Again {
     /// Nothing, unless all of it can be read.
     fn of(typed: &Typed) -> Option<Self> {
-        let fields: BTreeMap<String, String> = form(&typed.body).ok()?;
+        let fields = params::pairs(std::str::from_utf8(&typed.body).ok()?).ok()?;
         let (texts, hidden) = fields.into_iter().partition(|(_, value)| value.contains('\n'));
         Some(Self {
             action: typed.path.clone(),
@@ -69,8 +67,7 @@ pub fn page(problem: &Problem, typed: Option<&Typed>) -> String {
         code: problem.code.clone(),
         title: problem.title.clone(),
         detail: told::full(&detail),
-        // Marks of code are for terminals.
-        hint: (problem.hint.as_deref()).map(|hint| told::full(hint).replace('`', "")),
+        hint: problem.hint.as_deref().map(told::full),
         retry,
         again,
         request: problem.request_id.clone(),
@@ -97,15 +94,24 @@ mod tests {
     fn what_was_typed_stands_on_the_page_of_a_fault_that_passes_and_of_no_other() {
         let typed = Typed {
             path: "/jobs/new".into(),
-            body: "csrf=c1&do=submit&document=name%3A+a%0D%0Ab%3A+%3C%2Ftextarea%3E".into(),
+            body: "csrf=c1&do=submit&key=a&key=b&document=name%3A+a%0D%0Ab%3A+%3C%2Ftextarea%3E".into(),
         };
         let away = Error::new(Code::Unavailable, "away").retry_after(2).0;
         let kept = page(&away, Some(&typed));
         assert!(kept.contains(r#"<form method="post" action="/jobs/new""#), "{kept}");
-        assert!(kept.contains(r#"name="do" value="submit""#));
+        for field in [
+            r#"name="do" value="submit""#,
+            r#"name="key" value="a""#,
+            r#"name="key" value="b""#,
+        ] {
+            assert!(kept.contains(field), "{field}");
+        }
         assert!(kept.contains("name: a\r\nb: &#60;/textarea&#62;</textarea>"), "{kept}");
         let told = page(&Error::silent().0, None);
-        assert!(told.contains("run trainyard doctor on the server"), "{told}");
+        assert!(
+            told.contains("run <code>trainyard doctor</code> on the server"),
+            "{told}"
+        );
         let refused = page(&Error::new(Code::Forbidden, "no").0, Some(&typed));
         assert!(!refused.contains("textarea"));
     }

@@ -5,6 +5,7 @@
 //! escape, and the two makers of drawings escape every label.
 
 pub mod assets;
+pub mod audit;
 pub mod cluster;
 pub mod clusters;
 pub mod confirm;
@@ -17,11 +18,14 @@ pub mod new_job;
 pub mod node;
 pub mod nodes;
 pub mod numbers;
+pub mod refused;
 pub mod restored;
 pub mod search;
 pub mod settings;
 pub mod sign_in;
 pub mod sort;
+pub mod team;
+pub mod teams;
 pub mod terminal;
 pub mod timeline;
 pub mod told;
@@ -41,10 +45,14 @@ use view::{Restored, Viewer};
 pub fn register(routes: Routes) -> Routes {
     use Access::{Admin, Public, SignedIn, Team};
     use Load::{Bounded, None};
-    use TeamRole::{Member, Viewer};
+    use TeamRole::{Member, Owner, Viewer};
 
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
+    // Where it is asked whether something is to be taken from a team, and where it is done.
+    const MEMBER: &str = "/teams/{team}/members/{user}/remove";
+    const GRANT: &str = "/teams/{team}/grants/{cluster}/remove";
+    const SECRET: &str = "/teams/{team}/secrets/{name}/delete";
     routes
         .page(Public, None, GET, "/static/{file}", assets::serve)
         .page(Public, None, GET, "/sign-in", sign_in::asked)
@@ -89,6 +97,7 @@ pub fn register(routes: Routes) -> Routes {
         .page(Admin, Bounded, POST, "/restored/confirm", restored::confirm)
         .page(SignedIn, Bounded, GET, "/settings", settings::page)
         .page(SignedIn, Bounded, POST, "/settings/tokens", settings::make)
+        .page(SignedIn, Bounded, GET, "/settings/tokens/{token}/revoke", settings::ask)
         .page(
             SignedIn,
             Bounded,
@@ -96,6 +105,31 @@ pub fn register(routes: Routes) -> Routes {
             "/settings/tokens/{token}/revoke",
             settings::revoke,
         )
+        .page(Team(Owner), Bounded, GET, "/audit", audit::page)
+        .page(SignedIn, Bounded, GET, "/teams", teams::page)
+        .page(Admin, Bounded, POST, "/teams", teams::create)
+        .page(Team(Viewer), Bounded, GET, "/teams/{team}", team::page)
+        .page(
+            Team(Owner),
+            Bounded,
+            POST,
+            "/teams/{team}/members",
+            team::deeds::put_member,
+        )
+        .page(Team(Owner), Bounded, GET, MEMBER, team::asks::member)
+        .page(Team(Owner), Bounded, POST, MEMBER, team::asks::remove_member)
+        .page(Admin, Bounded, POST, "/teams/{team}/grants", team::deeds::put_grant)
+        .page(Admin, Bounded, GET, GRANT, team::asks::grant)
+        .page(Admin, Bounded, POST, GRANT, team::asks::remove_grant)
+        .page(
+            Team(Member),
+            Bounded,
+            POST,
+            "/teams/{team}/secrets",
+            team::deeds::put_secret,
+        )
+        .page(Team(Member), Bounded, GET, SECRET, team::asks::secret)
+        .page(Team(Member), Bounded, POST, SECRET, team::asks::delete_secret)
 }
 
 /// Who looks, for the page's frame and forms.

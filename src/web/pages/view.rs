@@ -30,6 +30,7 @@ pub enum Section {
     Jobs,
     Nodes,
     Clusters,
+    Teams,
     Settings,
 }
 
@@ -64,6 +65,7 @@ impl Shell {
                 Section::Jobs => "jobs",
                 Section::Nodes => "nodes",
                 Section::Clusters => "clusters",
+                Section::Teams => "teams",
                 Section::Settings => "settings",
             }
     }
@@ -141,6 +143,34 @@ pub struct State {
     pub next: Option<String>,
     /// What we know is old: since when, in words.
     pub stale: Option<String>,
+}
+
+/// A piece of a sentence: what stood `between marks` is code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece<'a> {
+    pub text: &'a str,
+    pub is_code: bool,
+}
+
+/// A sentence in its pieces. Marks that are no pairs are left as they are.
+pub fn pieces(sentence: &str) -> Vec<Piece<'_>> {
+    let whole = || {
+        vec![Piece {
+            text: sentence,
+            is_code: false,
+        }]
+    };
+    match sentence.matches('`').count() {
+        0 => whole(),
+        odd if odd % 2 == 1 => whole(),
+        _ => (sentence.split('`').enumerate())
+            .map(|(place, text)| Piece {
+                text,
+                is_code: place % 2 == 1,
+            })
+            .filter(|piece| !piece.text.is_empty())
+            .collect(),
+    }
 }
 
 /// A name and its value in a list of facts.
@@ -277,4 +307,23 @@ pub struct Plot {
     pub svg: Svg,
     /// The same numbers as a table.
     pub numbers: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_between_marks_is_code_and_a_lone_mark_is_a_mark() {
+        let told = |sentence| -> Vec<(bool, &str)> {
+            let pieces = pieces(sentence).into_iter();
+            pieces.map(|piece| (piece.is_code, piece.text)).collect()
+        };
+        assert_eq!(
+            told("run `a b`, or `c`"),
+            [(false, "run "), (true, "a b"), (false, ", or "), (true, "c")]
+        );
+        assert_eq!(told("a ` b"), [(false, "a ` b")]);
+        assert_eq!(told("plain"), [(false, "plain")]);
+    }
 }

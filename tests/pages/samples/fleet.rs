@@ -323,7 +323,7 @@ pub fn cluster() -> ClusterPage {
             QueueRow { place: 1, job: JOB.into(), name: "eval-harness".into(), team: "vision".into(), priority: 0, asks: "1 replica: 8 GPUs".into(), since: when("14 min ago", 14), why: "Needs 8 GPUs on one node; this cluster has none".into() },
             QueueRow { place: 2, job: JOB.into(), name: "tokenise-shards".into(), team: "data".into(), priority: 0, asks: "4 replicas: 4 cores".into(), since: when("2 min ago", 2), why: "Behind eval-harness; starts first if it still leaves room".into() },
         ],
-        grants: vec![Grant { team: "vision".into(), level: "use".into(), namespace: "none".into(), queue: "none".into() }],
+        grants: vec![Grant { id: "team_x".into(), team: "vision".into(), level: "use".into(), namespace: "none".into(), queue: "none".into() }],
         events: vec![event(1, "6 d ago", 8640, "Became active", "cluster.phase", None)],
     }
 }

@@ -18,14 +18,18 @@ pub fn settings() -> SettingsPage {
             Fact::new("Name", "Maya Ortiz"),
             Fact::new("Role", "admin of this installation"),
             Fact::new("Teams", "vision (owner), data (viewer)"),
+            Fact::new("Id", USER),
         ],
         tokens: vec![token("laptop", None), token("ci", Some("revoked"))],
         fresh: Some(FreshToken {
             name: "laptop".into(),
             secret: "ty_shown_once".into(),
         }),
-        fault: None,
+        pages: Pages::default(),
+        may_audit: true,
+        refused: None,
         name: String::new(),
+        days: "90".into(),
         teams: vec![option("", "all my teams"), option("vision", "vision")],
         roles: vec![option("viewer", "viewer"), option("member", "member")],
     }
@@ -96,7 +100,7 @@ pub fn error() -> ErrorPage {
         title: "The database is not available".into(),
         detail: "Trainyard runs, but its Postgres does not answer. Jobs go on; nothing that was acknowledged is lost."
             .into(),
-        hint: Some("Wait a moment. If it lasts, run trainyard doctor on the server's machine.".into()),
+        hint: Some("Wait a moment. If it lasts, run `trainyard doctor` on the server's machine.".into()),
         retry: true,
         again: None,
         request: Some("9f1c22".into()),

@@ -121,7 +121,7 @@ async fn filter(state: &WebState, asker: &Asker, params: &ListParams) -> Result<
         owner: params
             .owner
             .as_deref()
-            .map(|owner| lookup::owner(asker, owner))
+            .map(|owner| lookup::person(asker, "owner", owner))
             .transpose()?,
         labels,
         text: params.text.clone().filter(|text| !text.is_empty()),
