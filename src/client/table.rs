@@ -211,9 +211,9 @@ mod tests {
         let narrow = table().within(40, &["GPUS"]).to_string();
         assert_eq!(
             narrow,
-            "STATE                      NAME  ID\n\
-             Waiting 37 s: starts nex…  a     job_1\n\
-             Running                    b     job_2\n"
+            "STATE                        NAME  ID\n\
+             Waiting 37 s: starts next;…  a     job_1\n\
+             Running                      b     job_2\n"
         );
         assert!(narrow.lines().all(|line| line.chars().count() <= 40));
         let least = table().within(5, &["GPUS"]).to_string();

@@ -290,7 +290,7 @@ mod tests {
         let value = json!({ "user": user, "role": "owner", "namespace": null, "keys": ["a", "b"], "expires_at": 7 });
         assert_eq!(
             detail(&value, &named),
-            "expires at: 7, keys: a b, role: owner, user: Maya"
+            "user: Maya, role: owner, keys: a b, expires at: 7"
         );
     }
 }
