@@ -30,7 +30,8 @@ pub struct AuditParams {
     pub cursor: Option<String>,
 }
 
-/// Who did what, newest first: everything for admins, what concerns their teams for owners.
+/// Who did what, newest first: everything for admins, what concerns their teams for owners. A page may hold fewer than
+/// asked for while `next` is there: one request looks at so many lines only.
 #[utoipa::path(
     get,
     path = "/api/v1/audit",
@@ -68,6 +69,10 @@ pub async fn list_audit(
     let filter = (team, &params.action);
     let before: Option<AuditId> = page::decode(&filter, params.cursor.as_deref())?;
     let rows = audit::list(&state.db, &scope, team, params.action.as_deref(), before, limit + 1).await?;
-    let (items, next) = page::cut(rows, limit, &filter, |entry| entry.id);
+    let (items, mut next) = page::cut(rows, limit, &filter, |entry| entry.id);
+    if next.is_none() {
+        let horizon = audit::horizon(&state.db, before).await?;
+        next = horizon.map(|last| page::encode(&filter, last));
+    }
     Ok(Json(AuditList { items, next }))
 }
