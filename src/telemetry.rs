@@ -59,7 +59,7 @@ pub const METRICS: [(&str, Kind, &str); 11] = [
     (
         "trainyard_http_refused_total",
         Kind::Counter,
-        "Requests refused early, by reason: rate, size, overload",
+        "Requests refused early, by reason: rate, size, overload, live",
     ),
     ("trainyard_tails", Kind::Gauge, "Clients that follow logs or events now"),
     (

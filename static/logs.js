@@ -460,6 +460,7 @@
         const state = new DOMParser().parseFromString(page, "text/html").getElementById("log-state");
         if (state) document.getElementById("log-state").replaceWith(document.adoptNode(state));
       });
+      source.addEventListener("again", () => { source.close(); open(); });
       source.addEventListener("failed", () => { source.close(); setTimeout(open, 2000); });
       source.addEventListener("open", () => { say.classList.add("sr"); say.textContent = ""; });
       source.addEventListener("error", () => {

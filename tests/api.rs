@@ -10,6 +10,8 @@ mod collisions;
 mod creates;
 #[path = "api/jobs.rs"]
 mod jobs;
+#[path = "api/limits.rs"]
+mod limits;
 #[path = "api/manners.rs"]
 mod manners;
 #[path = "api/openapi.rs"]

@@ -5,13 +5,15 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::{
     clock::Clock,
     db::{
-        Db, DbError, notify,
+        Db, DbError,
+        names::Names,
+        notify,
         tasks::{self, TaskKind},
     },
 };
@@ -24,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub struct Waker {
     queue: mpsc::Sender<Signal>,
+    names: Names,
+    /// Grows whenever what callers may do has changed.
+    access: Arc<watch::Sender<u64>>,
 }
 
 enum Signal {
@@ -38,8 +43,13 @@ enum Signal {
 impl Waker {
     pub fn start(db: Db, clock: Arc<dyn Clock>) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
+        let names = db.names.clone();
         tokio::spawn(send(db, clock, waiting));
-        Self { queue }
+        Self {
+            queue,
+            names,
+            access: Arc::default(),
+        }
     }
 
     /// Never waits: a lost one costs a second.
@@ -51,8 +61,21 @@ impl Waker {
         let _ = self.queue.try_send(Signal::Look(kind, subject));
     }
 
+    /// What callers may do has changed here. This process goes by it from now on, and the others are told.
     pub fn access(&self) {
+        self.access_changed();
         let _ = self.queue.try_send(Signal::Access);
+    }
+
+    /// What callers may do has changed, here or elsewhere: what this process knew of them holds no more.
+    pub fn access_changed(&self) {
+        self.names.drop_all();
+        self.access.send_modify(|generation| *generation += 1);
+    }
+
+    /// For whoever keeps what callers may do: a number that grows whenever that has changed.
+    pub fn access_changes(&self) -> watch::Receiver<u64> {
+        self.access.subscribe()
     }
 }
 

@@ -176,6 +176,7 @@ async fn follow(server: &Server, id: JobId, query: Vec<(&str, String)>, how: Sho
         };
         match result {
             Ending::Complete => return Ok(()),
+            Ending::Again => {}
             Ending::Broke => {
                 failures += 1;
                 tokio::time::sleep(Duration::from_secs(2)).await;
@@ -186,6 +187,8 @@ async fn follow(server: &Server, id: JobId, query: Vec<(&str, String)>, how: Sho
 
 enum Ending {
     Complete,
+    /// The server asks anew who we are.
+    Again,
     Broke,
 }
 
@@ -213,6 +216,7 @@ async fn read_events(
                 }
                 "skipped" => say("... some output was skipped ...\n")?,
                 "end" => return Ok(Ending::Complete),
+                "again" => return Ok(Ending::Again),
                 "failed" => return Ok(Ending::Broke),
                 _ => {}
             }

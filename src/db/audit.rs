@@ -76,7 +76,11 @@ pub struct Which {
     pub until: Option<DateTime<Utc>>,
 }
 
-/// A page of the audit log, newest first. A scope of teams sees what happened in these teams.
+/// How many lines one look at the audit log covers, however few of them are wanted.
+pub const WINDOW: i64 = 10_000;
+
+/// A page of the audit log, newest first. A scope of teams sees what happened in these teams. No more than [`WINDOW`]
+/// lines are looked at: a short page may have a next one, behind [`horizon`].
 pub async fn list(
     db: &Db,
     scope: &Scope,
@@ -89,10 +93,11 @@ pub async fn list(
         r#"/* audit::list */
         select a.id, a.at, a.actor_id, u.name as "actor_name?", a.token_id, a.action, a.subject_kind, a.subject_id,
             a.team_id, a.detail, a.request_id
-        from audit a left join users u on u.id = a.actor_id
+        from (select * from audit where class = 'installation' and ($4::uuid is null or id < $4)
+            order by id desc limit $10) a left join users u on u.id = a.actor_id
         where a.class = 'installation' and ($1::uuid[] is null or a.team_id = any($1))
             and ($2::uuid is null or a.team_id = $2) and ($3::text is null or a.action = $3)
-            and ($4::uuid is null or a.id < $4) and ($6::uuid is null or a.actor_id = $6)
+            and ($6::uuid is null or a.actor_id = $6)
             and ($7::uuid is null or a.subject_id = $7) and ($8::timestamptz is null or a.at >= $8)
             and ($9::timestamptz is null or a.at < $9)
         order by a.id desc limit $5"#,
@@ -104,7 +109,8 @@ pub async fn list(
         which.actor.map(|actor| actor.0),
         which.subject,
         which.since,
-        which.until
+        which.until,
+        WINDOW
     )
     .fetch_all(&db.pool)
     .await?;
@@ -124,6 +130,20 @@ pub async fn list(
             request_id: row.request_id,
         })
         .collect())
+}
+
+/// The last line that a page looks at. `None`: the log ends before.
+pub async fn horizon(db: &Db, before: Option<AuditId>) -> Result<Option<AuditId>, DbError> {
+    let id = sqlx::query_scalar!(
+        r#"/* audit::horizon */
+        select id from audit where class = 'installation' and ($1::uuid is null or id < $1)
+        order by id desc offset $2 limit 1"#,
+        before.map(|before| before.0),
+        WINDOW - 1
+    )
+    .fetch_optional(&db.pool)
+    .await?;
+    Ok(id.map(AuditId))
 }
 
 macro_rules! subjects {

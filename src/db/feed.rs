@@ -71,6 +71,9 @@ impl TryFrom<RawEvent> for EventRow {
     }
 }
 
+/// How many places one look at the feed covers, whoever asks and however little of it they may see.
+pub const WINDOW: i64 = 10_000;
+
 /// What a reader gets that asks for everything after a number or place.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Events {
@@ -175,8 +178,8 @@ pub async fn last_of_subject(db: &Db, key: SubjectKey) -> Result<i64, DbError> {
     .await?)
 }
 
-/// The feed after a place, in order, as far as the scope may see it. The second value is the place that was looked up
-/// to: it moves on even when nothing in between may be seen.
+/// The feed after a place, in order, as far as the scope may see it and at most [`WINDOW`] places far. The second value is
+/// the place that was looked up to: it moves on even when nothing in between may be seen.
 pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(Events, i64), DbError> {
     let teams = scope.teams();
     let ends = sqlx::query!(r#"/* feed::of_all ends */ select feed_position, feed_pruned from installation"#)
@@ -185,6 +188,7 @@ pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(E
     if (after > 0 && after < ends.feed_pruned) || after > ends.feed_position {
         return Ok((Events::Reset, ends.feed_position));
     }
+    let end = ends.feed_position.min(after + WINDOW);
     let rows = sqlx::query_as!(
         RawEvent,
         r#"/* feed::of_all */
@@ -193,7 +197,7 @@ pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(E
         where feed_position > $1 and feed_position <= $2 and ($3::uuid[] is null or team_id = any($3))
         order by feed_position limit $4"#,
         after,
-        ends.feed_position,
+        end,
         teams.as_deref(),
         limit
     )
@@ -201,11 +205,7 @@ pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(E
     .await?;
     let full = rows.len() as i64 >= limit;
     let rows: Vec<EventRow> = rows.into_iter().map(EventRow::try_from).collect::<Result<_, _>>()?;
-    let reached = rows
-        .last()
-        .filter(|_| full)
-        .and_then(|row| row.position)
-        .unwrap_or(ends.feed_position);
+    let reached = rows.last().filter(|_| full).and_then(|row| row.position).unwrap_or(end);
     Ok((Events::Next(rows), reached))
 }
 

@@ -110,19 +110,21 @@ impl Hub {
     }
 }
 
-/// The next events of a source, and up to where was looked.
-async fn next(db: &Db, source: Source, scope: &Scope, after: i64) -> Result<(Events, i64), DbError> {
-    match source {
-        Source::Feed => feed::of_all(db, scope, after, PAGE).await,
+/// The next events of a source, up to where was looked, and whether there may be more behind.
+async fn next(db: &Db, source: Source, scope: &Scope, after: i64) -> Result<(Events, i64, bool), DbError> {
+    let (events, last) = match source {
+        Source::Feed => feed::of_all(db, scope, after, PAGE).await?,
         Source::Subject(key) => {
             let events = feed::of_subject(db, key, after, PAGE).await?;
             let last = match &events {
                 Events::Next(rows) => rows.last().map_or(after, |row| row.seq),
                 Events::Reset => after,
             };
-            Ok((events, last))
+            (events, last)
         }
-    }
+    };
+    let full = matches!(&events, Events::Next(rows) if rows.len() as i64 >= PAGE);
+    Ok((events, last, full || last - after >= feed::WINDOW))
 }
 
 fn number(source: Source, row: &EventRow) -> i64 {
@@ -205,8 +207,7 @@ async fn look(
         return Ok(false);
     };
     match next(db, source, &Scope::Everything, after).await? {
-        (Events::Next(rows), last) => {
-            let full = rows.len() as i64 >= PAGE;
+        (Events::Next(rows), last, more) => {
             *reached = Some(last);
             for row in rows {
                 let item = Item {
@@ -217,9 +218,9 @@ async fn look(
                 // Nobody listening now: whoever comes later reads the log.
                 sender.send(Arc::new(item)).ok();
             }
-            Ok(full)
+            Ok(more)
         }
-        (Events::Reset, _) => {
+        (Events::Reset, ..) => {
             *reached = None;
             Ok(true)
         }
@@ -300,19 +301,18 @@ impl Follower {
     async fn catch_up(&mut self) -> Result<bool, DbError> {
         loop {
             match next(&self.inner.db, self.source, &self.scope, self.reached).await? {
-                (Events::Reset, _) => {
+                (Events::Reset, ..) => {
                     self.sender.send(frame::of_json(None, "reset", "{}")).await.ok();
                     return Ok(false);
                 }
-                (Events::Next(rows), last) => {
-                    let full = rows.len() as i64 >= PAGE;
+                (Events::Next(rows), last, more) => {
                     for row in &rows {
                         if self.sender.send(message(self.source, row)).await.is_err() {
                             return Ok(false);
                         }
                     }
                     self.reached = last.max(self.reached);
-                    if !full {
+                    if !more {
                         return Ok(true);
                     }
                 }

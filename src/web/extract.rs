@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    body::Bytes,
+    body::{Body, Bytes},
     extract::{FromRequest, FromRequestParts, RawPathParams, Request},
     http::{HeaderMap, header, request::Parts},
 };
@@ -232,12 +232,20 @@ pub async fn body(request: Request, state: &WebState) -> Result<Bytes, Error> {
             )
             .hint("in a document, code and data are what grows: upload code or name a git commit, put data in a volume")
         } else {
-            Error::faults(
-                Code::InvalidRequest,
-                vec![FieldFault::new("", "syntax", "the body broke off before its end")],
-            )
+            let words = format!(
+                "the body broke off before its end, or did not arrive within {} seconds",
+                state.settings.body_time.as_secs()
+            );
+            Error::faults(Code::InvalidRequest, vec![FieldFault::new("", "syntax", words)])
         }
     })
+}
+
+/// The request with its whole body at hand: nobody who reads it has to wait.
+pub async fn whole(request: Request, state: &WebState) -> Result<Request, Error> {
+    let (parts, sent) = request.into_parts();
+    let bytes = body(Request::from_parts(parts.clone(), sent), state).await?;
+    Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
 /// The media type of a body, without its parameters.

@@ -4,15 +4,22 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody},
     extract::{ConnectInfo, MatchedPath, Request, State},
     http::{HeaderMap, Method, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use tokio::sync::OwnedSemaphorePermit;
 use trainyard_core::model::TeamRole;
 
-use super::{Access, Code, Error, Load, Route, Table, WebState, auth, extract::media_type, rate::Who};
+use super::{
+    Access, Code, Error, Load, Route, Table, WebState,
+    api::code::upload,
+    auth,
+    extract::{self, media_type},
+    rate::Who,
+};
 use crate::db::access::{Caller, Via};
 
 /// So long a page is waited for. A database that stands still, and is not gone, answers nothing at all.
@@ -70,18 +77,28 @@ async fn admit(
         };
     };
     speak(route, request.headers())?;
-    let _place = match route.load {
-        Load::Bounded => Some(state.admission.enter().await?),
-        Load::None => None,
-    };
+    let place = enter(state, route).await?;
+    let mut caller = None;
     if route.access != Access::Public {
-        let caller = auth::authenticate(state, request.headers()).await?;
-        let Some(caller) = caller else {
+        let Some(known) = auth::authenticate(state, request.headers()).await? else {
             state.rates.take(address(&request))?;
             return Err(Error::unauthenticated());
         };
-        state.rates.take(Who::User(caller.actor.user.0))?;
-        may_enter(route, &caller)?;
+        state.rates.take(Who::User(known.actor.user.0))?;
+        may_enter(route, &known)?;
+        caller = Some(known);
+    }
+    // A body may be long in coming, and nobody else has to wait for it. An archive of code is too large to be read before
+    // its handler wants it, and that takes few at once.
+    let _place = match !request.body().is_end_stream() && !request.method().is_safe() && path != upload::PATH {
+        true => {
+            drop(place);
+            request = extract::whole(request, state).await?;
+            enter(state, route).await?
+        }
+        false => place,
+    };
+    if let Some(caller) = caller {
         if let Via::Session { csrf, .. } = &caller.via
             && !request.method().is_safe()
         {
@@ -90,6 +107,14 @@ async fn admit(
         request.extensions_mut().insert(caller);
     }
     Ok(next.run(request).await)
+}
+
+/// A place in front of the database, for routes that need it.
+async fn enter(state: &WebState, route: &Route) -> Result<Option<OwnedSemaphorePermit>, Error> {
+    match route.load {
+        Load::Bounded => Ok(Some(state.admission.enter().await?)),
+        Load::None => Ok(None),
+    }
 }
 
 /// Whether the caller may use the route at all; the subject's own team is asked where it is known.

@@ -8,6 +8,7 @@ use std::{
 
 use axum::{
     Router,
+    body::{Body, HttpBody},
     extract::{DefaultBodyLimit, MatchedPath, Request, State},
     http::{HeaderValue, Method, Uri, header},
     middleware::{self, Next},
@@ -19,19 +20,22 @@ use tower_http::{
         CompressionLayer, Predicate,
         predicate::{DefaultPredicate, SizeAbove},
     },
-    timeout::RequestBodyTimeoutLayer,
+    timeout::{DeadlineBody, RequestBodyTimeoutLayer},
 };
 use uuid::Uuid;
 
 use super::{
     Code, Error, Table, WebState,
+    api::code::upload,
     extract::RequestId,
     face,
     guard::{self, Guard},
 };
 
 /// Between two pieces of a request's body.
-const BODY: Duration = Duration::from_secs(60);
+const PIECE: Duration = Duration::from_secs(60);
+/// For the whole of an archive of code, which may be 32 times as large as any other body.
+const ARCHIVE: Duration = Duration::from_secs(900);
 
 /// No script, style or connection but our own, nothing inline, in nobody's frame.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -50,7 +54,7 @@ pub fn wrap(router: Router<WebState>, table: Arc<Table>, state: WebState) -> Rou
         .fallback(no_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(RequestBodyTimeoutLayer::new(BODY))
+        .layer(RequestBodyTimeoutLayer::new(PIECE))
         .layer(middleware::from_fn_with_state(state.clone(), manners))
         // Short answers only grow, and a live stream must not wait for a full block.
         .layer(
@@ -67,7 +71,11 @@ async fn manners(State(state): State<WebState>, mut request: Request, next: Next
     request.extensions_mut().insert(RequestId(id.clone()));
     let face = face::of(&request);
     let method = request.method().clone();
-    let (request, typed) = face::typed(request, face, state.settings.body_limit).await;
+    let patience = match request.uri().path() == upload::PATH {
+        true => ARCHIVE,
+        false => state.settings.body_time,
+    };
+    let (request, typed) = face::typed(within(patience, request), face, state.settings.body_limit).await;
     let response = next.run(request).await;
     let mut response = face::show(response, face, typed, &id);
 
@@ -107,6 +115,14 @@ fn label(method: &Method) -> &'static str {
         .into_iter()
         .find(|known| *known == method.as_str())
         .unwrap_or("other")
+}
+
+/// The request, whose body breaks off when it is not there in time.
+fn within(patience: Duration, request: Request) -> Request {
+    match request.body().is_end_stream() {
+        true => request,
+        false => request.map(|body| Body::new(DeadlineBody::new(patience, body))),
+    }
 }
 
 /// The client's id, if it is harmless in a log, else one of ours.

@@ -7,6 +7,7 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use axum::Router;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use utoipa::openapi::OpenApi;
 
@@ -56,6 +57,11 @@ pub struct Settings {
     pub admission: admission::Bound,
     /// Largest body, except for uploads of code.
     pub body_limit: usize,
+    /// So long a whole body may take, except for uploads of code.
+    pub body_time: Duration,
+    /// Answers that `Prefer: wait` may hold open at once.
+    pub waits: usize,
+    pub live: sse::Bound,
 }
 
 impl Default for Settings {
@@ -76,6 +82,12 @@ impl Default for Settings {
                 patience: Duration::from_secs(2),
             },
             body_limit: BODY_LIMIT,
+            body_time: Duration::from_secs(60),
+            waits: 32,
+            live: sse::Bound {
+                per_user: 64,
+                lasting: Duration::from_secs(300),
+            },
         }
     }
 }
@@ -109,6 +121,8 @@ pub struct Parts {
     pub(crate) admission: admission::Admission,
     pub(crate) rates: rate::Rates,
     pub(crate) sign_in_rates: rate::Rates,
+    pub(crate) waits: Semaphore,
+    pub(crate) watching: sse::Watching,
     pub(crate) stop: CancellationToken,
     listener: Listener,
 }
@@ -126,13 +140,16 @@ impl WebState {
         let listener = Listener::start(&db, &[notify::LOGS, notify::EVENTS, notify::ACCESS], stop.clone());
         let hub_clock = clock.clone();
         let hub = Hub::start(&db, &listener, Arc::new(move || hub_clock.now()), stop.clone());
+        let actions = Actions::new(db.clone(), clock, keys);
         let parts = Parts {
-            actions: Actions::new(db.clone(), clock, keys),
+            access: auth::cache::AccessCache::new(actions.wake.access_changes()),
+            actions,
             hub,
-            access: auth::cache::AccessCache::new(),
             admission: admission::Admission::new(settings.admission),
             rates: rate::Rates::new(settings.rate),
             sign_in_rates: rate::Rates::new(settings.sign_in_rate),
+            waits: Semaphore::new(settings.waits),
+            watching: sse::Watching::new(settings.live.per_user),
             settings,
             stop,
             listener,
@@ -141,9 +158,9 @@ impl WebState {
         Self { parts: Arc::new(parts) }
     }
 
-    /// What goes on beside requests: cached callers are dropped when access changes, and last uses are written down.
+    /// What goes on beside requests: changes of access elsewhere are heard of, and last uses are written down.
     pub async fn run(self, stop: CancellationToken) {
-        auth::cache::keep(&self.access, &self.db, &self.listener, stop).await;
+        auth::cache::keep(&self.access, &self.actions.wake, &self.db, &self.listener, stop).await;
     }
 }
 

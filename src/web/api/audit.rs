@@ -45,7 +45,8 @@ pub struct AuditParams {
     pub cursor: Option<String>,
 }
 
-/// Who did what, newest first: everything for admins, what concerns their teams for owners.
+/// Who did what, newest first: everything for admins, what concerns their teams for owners. A page may hold fewer than
+/// asked for while `next` is there: one request looks at so many lines only.
 #[utoipa::path(
     get,
     path = "/api/v1/audit",
@@ -111,6 +112,10 @@ pub(in crate::web) async fn read(state: &WebState, asker: &Asker, params: &Audit
     };
     let before: Option<AuditId> = page::decode(&which, params.cursor.as_deref())?;
     let rows = audit::list(&state.db, &scope, &which, before, limit + 1).await?;
-    let (items, next) = page::cut(rows, limit, &which, |entry| entry.id);
+    let (items, mut next) = page::cut(rows, limit, &which, |entry| entry.id);
+    if next.is_none() {
+        let horizon = audit::horizon(&state.db, before).await?;
+        next = horizon.map(|last| page::encode(&which, last));
+    }
     Ok(AuditList { items, next })
 }

@@ -35,14 +35,15 @@ pub struct FeedParams {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FeedPage {
     pub items: Vec<EventView>,
-    /// The place to go on from.
+    /// The place to go on from. There is nothing more just now when it is the place that was asked behind; a page may hold
+    /// nothing and still move on, since one request looks at so many places only.
     pub next: i64,
     /// What came next was removed by retention: begin anew from `next`.
     pub reset: bool,
 }
 
 /// What happens to everything that the caller may see. With `Accept: text/event-stream` it is live: each event's `id`
-/// is its place, `Last-Event-ID` goes on, and `reset` says that a part was removed meanwhile.
+/// is its place, `Last-Event-ID` goes on, `reset` says that a part was removed meanwhile, and `again` asks to come back.
 #[utoipa::path(
     get,
     path = "/api/v1/feed",
@@ -58,7 +59,8 @@ pub async fn get_feed(
 ) -> Result<Response, Error> {
     let after = sse::after(&headers, params.after)?;
     if sse::wanted(&headers) {
-        return Ok(sse::response(state.hub.follow_feed(asker.scope(), after)));
+        let messages = state.hub.follow_feed(asker.scope(), after);
+        return sse::response(&state, &asker, &headers, messages);
     }
     let limit = page::limit(params.limit)?;
     let (events, next) = feed::of_all(&state.db, &asker.scope(), after, limit).await?;

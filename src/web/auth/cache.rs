@@ -1,5 +1,6 @@
 //! Callers that were recognised a moment ago. An entry lives for some seconds at most; a notification that access changed
-//! (a token revoked, a membership taken away) drops all of them at once, in every process.
+//! (a token revoked, a membership taken away) ends all of them at once, in every process; in the process of the deed it
+//! needs none, see [`Waker::access`].
 
 use std::{
     collections::HashMap,
@@ -8,15 +9,18 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
 use trainyard_core::model::TokenId;
 
-use crate::db::{
-    Db,
-    access::{self, Caller},
-    listen::{Listener, Wake},
-    notify,
+use crate::{
+    actions::wake::Waker,
+    db::{
+        Db,
+        access::{self, Caller},
+        listen::{Listener, Wake},
+        notify,
+    },
 };
 
 /// What a lost notification costs at most.
@@ -26,27 +30,37 @@ const KEPT: usize = 10_000;
 /// How often last uses are written down.
 const WRITE: Duration = Duration::from_secs(20);
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct AccessCache {
+    /// Grows whenever access changes; what was loaded before does not hold after.
+    generation: watch::Receiver<u64>,
     inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Grows whenever access changes; what was loaded before must not be kept after.
-    generation: u64,
-    callers: HashMap<[u8; 32], (Instant, Arc<Caller>)>,
+    callers: HashMap<[u8; 32], Known>,
     tokens: HashMap<TokenId, DateTime<Utc>>,
     sessions: HashMap<[u8; 32], DateTime<Utc>>,
 }
 
 /// A look into the database that began under a generation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loading(u64);
 
+struct Known {
+    at: Instant,
+    loaded: Loading,
+    caller: Arc<Caller>,
+}
+
 impl AccessCache {
-    pub fn new() -> Self {
-        Self::default()
+    /// With a number that grows whenever access changes.
+    pub fn new(generation: watch::Receiver<u64>) -> Self {
+        Self {
+            generation,
+            inner: Arc::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -56,30 +70,27 @@ impl AccessCache {
 
     pub fn get(&self, hash: &[u8; 32]) -> Option<Arc<Caller>> {
         let inner = self.lock();
-        let (at, caller) = inner.callers.get(hash)?;
-        (at.elapsed() < LIFE).then(|| caller.clone())
+        let known = inner.callers.get(hash)?;
+        (known.loaded == self.begin() && known.at.elapsed() < LIFE).then(|| known.caller.clone())
     }
 
     pub fn begin(&self) -> Loading {
-        Loading(self.lock().generation)
+        Loading(*self.generation.borrow())
     }
 
     pub fn put(&self, loading: Loading, hash: [u8; 32], caller: Caller) -> Arc<Caller> {
         let caller = Arc::new(caller);
         let mut inner = self.lock();
-        if inner.generation == loading.0 {
-            if inner.callers.len() >= KEPT {
-                inner.callers.clear();
-            }
-            inner.callers.insert(hash, (Instant::now(), caller.clone()));
+        if inner.callers.len() >= KEPT {
+            inner.callers.clear();
         }
+        let known = Known {
+            at: Instant::now(),
+            loaded: loading,
+            caller: caller.clone(),
+        };
+        inner.callers.insert(hash, known);
         caller
-    }
-
-    pub fn drop_all(&self) {
-        let mut inner = self.lock();
-        inner.generation += 1;
-        inner.callers.clear();
     }
 
     pub fn used_token(&self, id: TokenId, at: DateTime<Utc>) {
@@ -111,19 +122,16 @@ impl AccessCache {
     }
 }
 
-/// Keeps the cache honest until told to stop, and then writes the last uses.
-pub async fn keep(cache: &AccessCache, db: &Db, listener: &Listener, stop: CancellationToken) {
+/// Hears of changes elsewhere until told to stop, and writes the last uses now and then.
+pub async fn keep(cache: &AccessCache, wake: &Waker, db: &Db, listener: &Listener, stop: CancellationToken) {
     let mut wakes = listener.subscribe();
     let mut write = tokio::time::interval(WRITE);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            wake = wakes.recv() => match wake {
+            heard = wakes.recv() => match heard {
                 Ok(Wake::Notified { channel, .. }) if channel != notify::ACCESS => {}
-                Ok(_) | Err(RecvError::Lagged(_)) => {
-                    cache.drop_all();
-                    db.names.drop_all();
-                }
+                Ok(_) | Err(RecvError::Lagged(_)) => wake.access_changed(),
                 Err(RecvError::Closed) => break,
             },
             _ = write.tick() => {
@@ -163,15 +171,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_before_access_changed_is_not_kept_after() {
-        let cache = AccessCache::new();
+    fn what_was_loaded_before_access_changed_does_not_hold_after() {
+        let (change, generation) = watch::channel(0);
+        let cache = AccessCache::new(generation);
         let loading = cache.begin();
-        cache.drop_all();
+        change.send_replace(1);
         cache.put(loading, [1; 32], caller());
         assert!(cache.get(&[1; 32]).is_none());
         cache.put(cache.begin(), [1; 32], caller());
         assert!(cache.get(&[1; 32]).is_some());
-        cache.drop_all();
+        change.send_replace(2);
         assert!(cache.get(&[1; 32]).is_none());
     }
 }

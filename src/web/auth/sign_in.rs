@@ -51,8 +51,6 @@ pub async fn sign_out(State(state): State<WebState>, asker: Asker, request: Requ
     let public_url = &state.settings.public_url;
     if let Some(secret) = cookie::read(request.headers(), public_url) {
         state.actions.sign_out(asker.ask(), &secret).await?;
-        // This process need not wait for its own notification.
-        state.access.drop_all();
     }
     let mut response = on_to("/sign-in");
     if let Some(cookie) = cookie::clear(public_url) {

@@ -10,7 +10,7 @@ mod sent;
 use std::{future::Future, time::Duration};
 
 use askama::Template;
-use axum::{body::Bytes, extract::State, response::Response};
+use axum::{body::Bytes, extract::State, http::HeaderMap, response::Response};
 use tokio::sync::mpsc;
 use trainyard_core::model::{ClusterId, JobId, NodeId};
 
@@ -31,8 +31,6 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 /// Looks after which a page is read again even if nothing seems to have changed: times in words grow old.
 const STALE: u32 = 10;
-/// Who may look is asked anew after so many looks.
-const AGAIN: u32 = 300;
 /// A look that takes longer is given up, and the reader is told.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// An idle connection hears from us after so many looks.
@@ -42,6 +40,7 @@ const HEARTBEAT: u32 = 15;
 pub async fn job(
     State(state): State<WebState>,
     asker: Asker,
+    headers: HeaderMap,
     PathOf(id): PathOf<JobId>,
     Params(query): Params<job::load::JobQuery>,
 ) -> Result<Response, Error> {
@@ -61,9 +60,9 @@ pub async fn job(
             }
         }
     };
-    let source = state.clone();
+    let (source, viewer) = (state.clone(), asker.clone());
     let look = move || {
-        let (state, asker, query) = (source.clone(), asker.clone(), query.clone());
+        let (state, asker, query) = (source.clone(), viewer.clone(), query.clone());
         async move {
             let page = job::load::load(&state, &asker, id, &query).await?;
             let last = page.shell.live.is_none();
@@ -87,13 +86,14 @@ pub async fn job(
             })
         }
     };
-    Ok(follow(&state, pulse, look))
+    follow((&state, &asker, &headers), pulse, look)
 }
 
 /// `GET /jobs/live`.
 pub async fn jobs(
     State(state): State<WebState>,
     asker: Asker,
+    headers: HeaderMap,
     Params(query): Params<job_list::JobsQuery>,
 ) -> Result<Response, Error> {
     let scope = asker.scope();
@@ -120,13 +120,14 @@ pub async fn jobs(
         let turn = looks / 2;
         async move { Ok(turn.to_string()) }
     };
-    Ok(follow(&state, pulse, look))
+    follow((&state, &asker, &headers), pulse, look)
 }
 
 /// `GET /nodes/live`.
 pub async fn nodes(
     State(state): State<WebState>,
     asker: Asker,
+    headers: HeaderMap,
     Params(query): Params<node_list::NodesQuery>,
 ) -> Result<Response, Error> {
     let scope = asker.scope();
@@ -150,11 +151,11 @@ pub async fn nodes(
             })
         }
     };
-    Ok(follow(&state, every(5), look))
+    follow((&state, &asker, &headers), every(5), look)
 }
 
 /// `GET /clusters/live`.
-pub async fn clusters(State(state): State<WebState>, asker: Asker) -> Result<Response, Error> {
+pub async fn clusters(State(state): State<WebState>, asker: Asker, headers: HeaderMap) -> Result<Response, Error> {
     let scope = asker.scope();
     let source = state.clone();
     let look = move || {
@@ -171,13 +172,14 @@ pub async fn clusters(State(state): State<WebState>, asker: Asker) -> Result<Res
             })
         }
     };
-    Ok(follow(&state, every(5), look))
+    follow((&state, &asker, &headers), every(5), look)
 }
 
 /// `GET /nodes/{node}/live`.
 pub async fn node(
     State(state): State<WebState>,
     asker: Asker,
+    headers: HeaderMap,
     PathOf(id): PathOf<NodeId>,
     Params(query): Params<node::NodeQuery>,
 ) -> Result<Response, Error> {
@@ -204,13 +206,14 @@ pub async fn node(
             })
         }
     };
-    Ok(follow(&state, every(5), look))
+    follow((&state, &asker, &headers), every(5), look)
 }
 
 /// `GET /clusters/{cluster}/live`.
 pub async fn cluster(
     State(state): State<WebState>,
     asker: Asker,
+    headers: HeaderMap,
     PathOf(id): PathOf<ClusterId>,
 ) -> Result<Response, Error> {
     let scope = asker.scope();
@@ -237,7 +240,7 @@ pub async fn cluster(
             })
         }
     };
-    Ok(follow(&state, every(3), look))
+    follow((&state, &asker, &headers), every(3), look)
 }
 
 /// A pulse that changes every so many looks.
@@ -256,8 +259,12 @@ fn rendered<I>(parts: impl IntoIterator<Item = (I, askama::Result<String>)>) -> 
         .collect()
 }
 
-/// Looks as long as the reader stays.
-fn follow<P, PF, L, LF>(state: &WebState, pulse: P, look: L) -> Response
+/// Looks as long as the reader stays and may.
+fn follow<P, PF, L, LF>(
+    (state, asker, headers): (&WebState, &Asker, &HeaderMap),
+    pulse: P,
+    look: L,
+) -> Result<Response, Error>
 where
     P: FnMut() -> PF + Send + 'static,
     PF: Future<Output = Result<String, Error>> + Send,
@@ -274,7 +281,8 @@ where
             () = sending => {}
         }
     });
-    sse::response(tokio_stream::wrappers::ReceiverStream::new(receiver))
+    let messages = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    sse::response(state, asker, headers, messages)
 }
 
 async fn watch<P, PF, L, LF>(sender: &mpsc::Sender<Bytes>, mut pulse: P, mut look: L)
@@ -293,10 +301,6 @@ where
         tick.tick().await;
         looks += 1;
         idle += 1;
-        if looks > AGAIN {
-            let _ = sender.send(frame::of_json(None, "again", "{}")).await;
-            return;
-        }
         let looking = async {
             let now = pulse().await?;
             if now == beat && looks % STALE != 0 {

@@ -37,7 +37,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How often the record is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Asks a cluster something. A worker answers; until then the check waits. `Prefer: wait=10` holds the reply open.
+/// Asks a cluster something. A worker answers; until then the check waits. `Prefer: wait=10` holds the reply open, unless
+/// many replies are held open already.
 #[utoipa::path(
     post,
     path = "/api/v1/checks",
@@ -55,12 +56,18 @@ pub async fn ask_check(
     headers: HeaderMap,
     JsonBody(new): JsonBody<NewCheck>,
 ) -> Result<Response, Error> {
+    // Who waits holds a place that others may need, so only a few do.
+    let mut patience = patience(&headers);
+    let place = state.waits.try_acquire().ok().filter(|_| !patience.is_zero());
+    if place.is_none() {
+        patience = Duration::ZERO;
+    }
     let question = new.question.unwrap_or_else(|| Value::Object(Default::default()));
     let check = state
         .actions
         .ask_check(asker.ask(), &new.kind, new.cluster, &question)
         .await?;
-    let check = wait(&state, check, patience(&headers)).await?;
+    let check = wait(&state, check, patience).await?;
     let status = if check.phase == "waiting" {
         StatusCode::ACCEPTED
     } else {

@@ -18,6 +18,9 @@ use super::super::{
 };
 use crate::{actions::code::MAX_BYTES, db::code_uploads::CodeArchive};
 
+/// Where archives go, which are larger than any other body and take their time.
+pub const PATH: &str = "/api/v1/code";
+
 /// Archives are held in memory while they are read, so only so many at once.
 static UPLOADS: Semaphore = Semaphore::const_new(4);
 

@@ -40,7 +40,8 @@ pub struct EventParams {
 }
 
 /// What happened to a job, the newest first. With `Accept: text/event-stream` it is live and in order: each event's
-/// `id` is its number, `Last-Event-ID` goes on, and `reset` says that a part was removed meanwhile.
+/// `id` is its number, `Last-Event-ID` goes on, `reset` says that a part was removed meanwhile, and `again` asks to come
+/// back.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/events",
@@ -82,7 +83,7 @@ pub(in crate::web::api) async fn answer(
         other => other?,
     };
     if sse::wanted(headers) {
-        return Ok(sse::response(state.hub.follow_events(key, after)));
+        return sse::response(state, asker, headers, state.hub.follow_events(key, after));
     }
     let before: Option<i64> = page::decode(&id, params.cursor.as_deref())?;
     let rows = feed::of_subject_before(&state.db, key, before, limit + 1).await?;

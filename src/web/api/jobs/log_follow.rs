@@ -48,7 +48,7 @@ pub struct FollowParams {
 }
 
 /// Output as it comes, as Server-Sent Events: `lines` (one JSON object per data line; `id` goes on from there),
-/// `skipped`, `end`, `failed`.
+/// `skipped`, `end`, `failed`, and `again`, which asks to come back.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/logs/follow",
@@ -81,5 +81,6 @@ pub async fn follow_logs(
     let (key, streams) = super::streams(&state, &asker, job, &filter).await?;
     let begin = query.begin(streams.len(), sse::last_event_id(&headers))?;
     let slow = if params.all { Slow::ReadsAll } else { Slow::Skips };
-    Ok(sse::response(state.hub.follow_logs(key, filter, begin, slow)))
+    let messages = state.hub.follow_logs(key, filter, begin, slow);
+    sse::response(&state, &asker, &headers, messages)
 }

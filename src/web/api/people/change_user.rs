@@ -48,7 +48,5 @@ pub async fn change_user(
         disabled: change.disabled,
     };
     let user = state.actions.update_user(asker.ask(), user, change).await?;
-    state.access.drop_all();
-    state.db.names.drop_all();
     Ok(Json(user))
 }

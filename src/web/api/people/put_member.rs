@@ -36,6 +36,5 @@ pub async fn put_member(
     JsonBody(new): JsonBody<NewMember>,
 ) -> Result<Json<Member>, Error> {
     let member = state.actions.put_member(asker.ask(), team, user, new.role).await?;
-    state.access.drop_all();
     Ok(Json(member))
 }

@@ -25,6 +25,5 @@ pub async fn remove_member(
     PathOf((team, user)): PathOf<(TeamId, UserId)>,
 ) -> Result<StatusCode, Error> {
     state.actions.remove_member(asker.ask(), team, user).await?;
-    state.access.drop_all();
     Ok(StatusCode::NO_CONTENT)
 }

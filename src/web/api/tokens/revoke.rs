@@ -22,7 +22,5 @@ pub async fn revoke_token(
     PathOf(token): PathOf<TokenId>,
 ) -> Result<StatusCode, Error> {
     state.actions.revoke_token(asker.ask(), token).await?;
-    // This process need not wait for its own notification.
-    state.access.drop_all();
     Ok(StatusCode::NO_CONTENT)
 }

@@ -215,7 +215,8 @@ pub async fn live(
         None => Begin::From(From::Tail(0)),
     };
     let filter = query.filter(query.attempt(home.attempt));
-    Ok(sse::response(state.hub.follow_logs(key, filter, begin, Slow::Skips)))
+    let messages = state.hub.follow_logs(key, filter, begin, Slow::Skips);
+    sse::response(&state, &asker, &headers, messages)
 }
 
 /// `GET /jobs/{job}/first-error`: to the earliest line of the attempt that looks like an error.
