@@ -242,7 +242,9 @@
     for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
     const answer = await fetch(url, { headers: { accept: "application/json" } });
     if (!answer.ok) throw new Error(`the server said ${answer.status}`);
-    return (await answer.json()).items.filter(wanted);
+    const page = await answer.json();
+    // A page may end before it has as many lines as were asked for.
+    return Object.assign(page.items.filter(wanted), { all: !(parameters.tail ? page.older : page.more) });
   }
   const rowAt = (row) => row?.dataset.at ?? row?.querySelector("time")?.dateTime;
 
@@ -257,12 +259,12 @@
       const lines = await get(ask(at, count));
       const met = lines.findIndex((line) => keyOf(line) === keyOfRow(row));
       const fresh = met >= 0 ? side(lines, met) : lines.filter((line) => beside(line.at, at));
-      if (fresh.length || lines.length < count) return { fresh, all: lines.length < count };
+      if (fresh.length || lines.all) return { fresh, all: lines.all };
     }
     // One moment holds more lines than are read at once: the rest of it is left out, and said so.
     const lines = await get(ask(at, PAGE, true));
     const gap = { kind: "gap", role: "", index: 0, stream: "", offset: at, at, text: "More lines were stored in this moment than are shown here; choose one replica to read all of its lines." };
-    return { fresh: beside("0", "1") ? [...lines, gap] : [gap, ...lines], all: lines.length < PAGE };
+    return { fresh: beside("0", "1") ? [...lines, gap] : [gap, ...lines], all: lines.all };
   }
   async function older() {
     const first = rows()[0];

@@ -10,5 +10,7 @@ mod ingest;
 mod outline;
 #[path = "logs/reading.rs"]
 mod reading;
+#[path = "logs/window.rs"]
+mod window;
 #[path = "logs/world.rs"]
 mod world;

@@ -183,9 +183,9 @@ pub async fn find(server: &Server, typed: &str) -> Result<JobId, ClientError> {
     if let Ok(id) = typed.parse() {
         return Ok(id);
     }
-    let rows = pages(server, "/jobs", &[("text", typed.to_owned())], PAGE as usize).await?;
+    let rows = pages(server, "/jobs", &[("name", typed.to_owned())], PAGE as usize).await?;
     let jobs: Vec<JobView> = rows.iter().map(|row| server.read(row)).collect::<Result<_, _>>()?;
-    choose(typed, jobs.into_iter().filter(|job| job.name == typed).collect())
+    choose(typed, jobs)
 }
 
 fn choose(name: &str, jobs: Vec<JobView>) -> Result<JobId, ClientError> {

@@ -98,11 +98,20 @@ async fn stored(server: &Server, id: JobId, mut query: Vec<(&str, String)>, how:
     }
     loop {
         let page = server.get(&format!("/jobs/{id}/logs"), &query).await?;
-        show(page["items"].as_array().map_or(&[][..], Vec::as_slice), how)?;
+        let lines = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+        show(lines, how)?;
+        let tail = query.iter().find(|(name, _)| *name == "tail");
+        if let Some((_, asked)) = tail {
+            if page["older"] == Value::Bool(true) && asked.parse::<usize>().is_ok_and(|asked| asked > lines.len()) {
+                let text = "Older lines are left out: one answer holds no more text. --since shows all from a time on.";
+                eprintln!("{text}");
+            }
+            return Ok(Done::Well);
+        }
         let Some(next) = page["next"].as_str() else {
             return Ok(Done::Well);
         };
-        if page["more"] == Value::Bool(false) || query.iter().any(|(name, _)| *name == "tail") {
+        if page["more"] == Value::Bool(false) {
             return Ok(Done::Well);
         }
         query.retain(|(name, _)| !matches!(*name, "cursor" | "since"));
@@ -121,6 +130,8 @@ async fn grep(
     loop {
         let mut query = chosen.to_vec();
         query.push(("pattern", text.to_owned()));
+        // Every line of every stream, a page at a time.
+        query.extend([("limit", "5000".to_owned()), ("per_stream", "5000".to_owned())]);
         query.extend(cursor.iter().map(|cursor| ("cursor", cursor.clone())));
         let found = server.get(&format!("/jobs/{id}/logs/search"), &query).await?;
         for group in found["groups"].as_array().into_iter().flatten() {

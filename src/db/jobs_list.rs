@@ -32,6 +32,8 @@ pub struct JobFilter {
     pub cluster: Option<ClusterId>,
     pub owner: Option<UserId>,
     pub labels: BTreeMap<String, String>,
+    /// Exactly this name.
+    pub name: Option<String>,
     /// Part of the name, of a label or of the message.
     pub text: Option<String>,
     pub from: Option<DateTime<Utc>>,
@@ -118,6 +120,7 @@ struct Ask {
     owner: Option<Uuid>,
     cluster: Option<Uuid>,
     labels: Option<Json<BTreeMap<String, String>>>,
+    name: Option<String>,
     text: Option<String>,
     order: Order,
     /// From here, and up to before there.
@@ -157,6 +160,7 @@ macro_rules! rows {
                 and ($8::jsonb is null or j.labels @> $8)
                 and ($9::text is null or strpos(j.name, $9) > 0 or strpos(lower(j.message), $9) > 0
                     or strpos(lower(j.labels::text), $9) > 0)
+                and ($11::text is null or j.name = $11)
             order by j.id " $way " limit $10"]
             &$db.pool,
             $ask.teams.as_deref(),
@@ -168,7 +172,8 @@ macro_rules! rows {
             $ask.cluster,
             $ask.labels.as_ref() as _,
             $ask.text.as_deref(),
-            $ask.limit + 1
+            $ask.limit + 1,
+            $ask.name.as_deref()
         )
     };
 }
@@ -304,6 +309,7 @@ impl Ask {
             owner: filter.owner.map(|owner| owner.0),
             cluster: filter.cluster.map(|cluster| cluster.0),
             labels: (!filter.labels.is_empty()).then(|| Json(filter.labels.clone())),
+            name: filter.name.clone(),
             text: filter.text.as_ref().map(|text| text.to_lowercase()),
             order: filter.order,
             from,
@@ -321,6 +327,7 @@ impl Ask {
     fn has_rest(&self) -> bool {
         self.cluster.is_some()
             || self.labels.is_some()
+            || self.name.is_some()
             || self.text.is_some()
             || (self.owner.is_some() && self.phases.is_some())
     }

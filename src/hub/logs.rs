@@ -201,8 +201,8 @@ impl Follower {
         let query = Query {
             begin,
             until: None,
-            lines: 10_000,
-            bytes: usize::MAX,
+            lines: page::LINES,
+            bytes: page::BYTES,
         };
         let page = page::page(&self.inner.db, &streams, &query).await?;
         self.position = page.next.clone();

@@ -46,13 +46,35 @@ impl Run {
             gap: matches!(self.body, RunBody::Gap(_)),
         }
     }
+
+    /// The place right before its first line. A gap stands behind the line that ends where it does.
+    pub fn before(&self, row: &StreamRow) -> Place {
+        let place = self.place(row);
+        Place {
+            end: self.offset,
+            gap: !place.gap,
+            ..place
+        }
+    }
+
+    /// The lines of it that a position covers.
+    fn up_to(self, row: &StreamRow, until: &Position) -> Option<Run> {
+        if until.covers(row.attempt, self.place(row)) {
+            return Some(self);
+        }
+        // The position may lie among the lines of one flush.
+        let last = until.of(row.attempt)?;
+        let within = (self.at, row.id) == (last.at, last.stream) && self.offset < last.end;
+        let covered = last.end.saturating_sub(self.offset) as usize;
+        within.then(|| self.split(usize::MAX, covered).0)
+    }
 }
 
 /// Reads streams in the order of their lines. What was stored when it was opened is all that it reads.
 pub struct Merged {
     db: Db,
     begin: Begin,
-    until: i64,
+    until: Option<Position>,
     /// (place among the streams given, row), the attempts in order.
     waiting: VecDeque<(usize, StreamRow)>,
     open: Vec<(usize, StreamReader)>,
@@ -95,7 +117,7 @@ impl Merged {
         Self {
             db: db.clone(),
             begin,
-            until: i64::MAX,
+            until: None,
             waiting: waiting.into(),
             open: Vec::new(),
             heads: BinaryHeap::new(),
@@ -103,9 +125,9 @@ impl Merged {
         }
     }
 
-    /// Leaves out what ended at this time (ms) or later.
-    pub fn until(mut self, at: i64) -> Self {
-        self.until = at;
+    /// Leaves out what comes behind this position.
+    pub fn until(mut self, position: Option<Position>) -> Self {
+        self.until = position;
         self
     }
 
@@ -118,8 +140,9 @@ impl Merged {
                 return Ok(Some(Placed { stream, run: head.run }));
             }
             let open = std::mem::take(&mut self.open);
+            let until = self.until.as_ref();
             self.unfinished.extend(open.iter().filter_map(|(stream, reader)| {
-                let run = reader.unfinished().filter(|run| run.at < self.until)?;
+                let run = wanted(until, reader.row(), reader.unfinished()?)?;
                 Some(Placed { stream: *stream, run })
             }));
             if let Some(placed) = self.unfinished.pop_front() {
@@ -172,11 +195,19 @@ impl Merged {
     }
 
     fn push(&mut self, reader: usize, run: Option<Run>) {
+        let row = self.open[reader].1.row();
         // Times do not go back within a stream, so one that is too late ends it.
-        if let Some(run) = run.filter(|run| run.at < self.until) {
-            let place = run.place(self.open[reader].1.row());
+        if let Some(run) = run.and_then(|run| wanted(self.until.as_ref(), row, run)) {
+            let place = run.place(row);
             self.heads.push(Reverse(Head { place, reader, run }));
         }
+    }
+}
+
+fn wanted(until: Option<&Position>, row: &StreamRow, run: Run) -> Option<Run> {
+    match until {
+        Some(until) => run.up_to(row, until),
+        None => Some(run),
     }
 }
 

@@ -17,6 +17,11 @@ use crate::db::{
     logs::{JobKey, StreamRow, read},
 };
 
+/// No answer has more lines than this, however they are asked for.
+pub const LINES: usize = 20_000;
+/// Text of one answer; it may end there before it has as many lines as were asked for.
+pub const BYTES: usize = 8 << 20;
+
 /// Which streams of a job. `Default`: all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
@@ -51,9 +56,9 @@ pub async fn streams(db: &Db, key: JobKey, filter: &Filter) -> Result<Vec<Stream
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
     pub begin: Begin,
-    /// Nothing that ended at this time (ms) or later.
-    pub until: Option<i64>,
-    /// At most so many lines, and about so many bytes of text.
+    /// Nothing that comes behind this position.
+    pub until: Option<Position>,
+    /// At most so many lines, and about so many bytes of text: the first ones, or the last ones of a tail.
     pub lines: usize,
     pub bytes: usize,
 }
@@ -66,30 +71,31 @@ pub struct Page {
     pub next: Position,
     /// There is more now, behind `next`.
     pub more: bool,
+    /// There may be more before the first run.
+    pub older: bool,
 }
 
 /// Reads one page.
 pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page, LogsError> {
     if let Begin::From(From::Tail(count)) = query.begin {
-        let count = (count as usize).min(query.lines);
-        return match query.until {
-            Some(until) => tail_until(db, streams, count, until).await,
-            None => tail(db, streams, count).await,
+        let last = Last::new((count as usize).min(query.lines), query.bytes);
+        return match &query.until {
+            Some(until) => tail_until(db, streams, last, until).await,
+            None => tail(db, streams, last).await,
         };
     }
+    let older = query.begin != Begin::From(From::Start);
     let mut position = before(streams, &query.begin);
-    let mut merged = Merged::new(db, streams, query.begin.clone()).until(query.until.unwrap_or(i64::MAX));
+    let mut merged = Merged::new(db, streams, query.begin.clone()).until(query.until.clone());
     let mut runs = Vec::new();
     let (mut lines, mut bytes) = (0, 0);
+    let mut more = false;
     while let Some(Placed { stream, run }) = merged.next().await? {
         let row = &streams[stream];
         let partial = matches!(run.body, RunBody::Unfinished { .. });
         if lines >= query.lines || bytes >= query.bytes {
-            return Ok(Page {
-                runs,
-                next: position,
-                more: true,
-            });
+            more = true;
+            break;
         }
         let (run, rest) = run.split(query.lines - lines, query.bytes - bytes);
         lines += run.count();
@@ -99,17 +105,15 @@ pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page,
         }
         runs.push(Placed { stream, run });
         if rest.is_some() {
-            return Ok(Page {
-                runs,
-                next: position,
-                more: true,
-            });
+            more = true;
+            break;
         }
     }
     Ok(Page {
         runs,
         next: position,
-        more: false,
+        more,
+        older,
     })
 }
 
@@ -145,120 +149,164 @@ pub fn before(streams: &[StreamRow], begin: &Begin) -> Position {
     position
 }
 
+/// The last runs of those that came by: what is held is bounded, however much comes by.
+struct Last {
+    lines: usize,
+    bytes: usize,
+    runs: VecDeque<Placed>,
+    /// Lines and bytes of `runs`.
+    have: (usize, usize),
+    /// Something came by that is not in `runs`.
+    dropped: bool,
+}
+
+impl Last {
+    fn new(lines: usize, bytes: usize) -> Self {
+        Self {
+            lines,
+            bytes,
+            runs: VecDeque::new(),
+            have: (0, 0),
+            dropped: false,
+        }
+    }
+
+    /// The same, with nothing in it yet and room for what this one has no line of.
+    fn rest(&self) -> Self {
+        Self::new(self.lines - self.have.0, self.bytes.saturating_sub(self.have.1))
+    }
+
+    fn is_full(&self) -> bool {
+        self.have.0 >= self.lines || self.have.1 >= self.bytes
+    }
+
+    fn push(&mut self, placed: Placed) {
+        self.have.0 += placed.run.count();
+        self.have.1 += placed.run.size();
+        self.runs.push_back(placed);
+        while let Some(first) = self.runs.front() {
+            let without = (self.have.0 - first.run.count(), self.have.1 - first.run.size());
+            if without.0 < self.lines && without.1 < self.bytes {
+                break;
+            }
+            self.have = without;
+            self.dropped = true;
+            self.runs.pop_front();
+        }
+    }
+
+    /// What came before all of this, as far as there is room.
+    fn push_before(&mut self, mut earlier: Last) {
+        self.dropped |= earlier.dropped;
+        self.have.0 += earlier.have.0;
+        self.have.1 += earlier.have.1;
+        earlier.runs.append(&mut self.runs);
+        self.runs = earlier.runs;
+    }
+
+    /// No line more than there is room for.
+    fn cut(mut self) -> Self {
+        let over = self.have.0.saturating_sub(self.lines);
+        if over > 0
+            && let Some(first) = self.runs.front_mut()
+            && let (cut, Some(rest)) = first.run.clone().split(over, usize::MAX)
+        {
+            self.have = (self.have.0 - over, self.have.1 - cut.size());
+            self.dropped = true;
+            first.run = rest;
+        }
+        self
+    }
+
+    fn into_page(self, next: Position, more: bool) -> Page {
+        Page {
+            runs: self.runs.into(),
+            next,
+            more,
+            older: self.dropped,
+        }
+    }
+}
+
 /// The last lines of all streams together. Takes few lines of each stream first, and more only if those do not reach
 /// far enough back.
-async fn tail(db: &Db, streams: &[StreamRow], count: usize) -> Result<Page, LogsError> {
+async fn tail(db: &Db, streams: &[StreamRow], mut last: Last) -> Result<Page, LogsError> {
     let mut position = Position::start();
-    let mut kept: VecDeque<Placed> = VecDeque::new();
-    let mut have = 0;
     let mut attempts: Vec<i32> = streams.iter().map(|row| row.attempt).collect();
     attempts.sort_unstable();
     attempts.dedup();
+    let newest = attempts.last().copied();
     for &attempt in attempts.iter().rev() {
-        if have >= count {
+        // The newest one tells where to go on, even if none of its lines is wanted.
+        if last.is_full() && Some(attempt) != newest {
+            last.dropped = true;
             break;
         }
         let chosen: Vec<usize> = (0..streams.len())
             .filter(|&index| streams[index].attempt == attempt)
             .collect();
-        let (runs, reached) = tail_of_attempt(db, streams, &chosen, count - have).await?;
+        let (earlier, reached) = tail_of_attempt(db, streams, &chosen, &last).await?;
         if let Some(place) = reached {
             position.reach(attempt, place);
         }
-        have += runs.iter().map(|placed| placed.run.count()).sum::<usize>();
-        for placed in runs.into_iter().rev() {
-            kept.push_front(placed);
-        }
+        last.push_before(earlier);
     }
-    if let Some(&last) = attempts.last() {
-        position.finish_below(last);
+    if let Some(newest) = newest {
+        position.finish_below(newest);
     }
-    while let Some(first) = kept.front_mut() {
-        if have <= count {
-            break;
-        }
-        let (_, rest) = first.run.clone().split(have - count, usize::MAX);
-        let before = first.run.count();
-        match rest {
-            Some(rest) => {
-                have -= before - rest.count();
-                first.run = rest;
-            }
-            None => {
-                have -= before;
-                kept.pop_front();
-            }
-        }
-    }
-    Ok(Page {
-        runs: kept.into(),
-        next: position,
-        more: false,
-    })
+    Ok(last.into_page(position, false))
 }
 
-/// The last whole lines that ended before a time: how a reader scrolls back. How far back they lie is not known, so
-/// longer and longer stretches are read, of which the last lines alone are kept.
-async fn tail_until(db: &Db, streams: &[StreamRow], count: usize, until: i64) -> Result<Page, LogsError> {
+/// The last whole lines up to a position: how a reader scrolls back. How far back they lie is not known, so longer and
+/// longer stretches are read, of which the last lines alone are kept.
+async fn tail_until(db: &Db, streams: &[StreamRow], wanted: Last, until: &Position) -> Result<Page, LogsError> {
     const FIRST: i64 = 2_000;
     let earliest = streams.iter().filter_map(|row| row.first_at).min();
-    let earliest = earliest.map_or(until, |at| at.timestamp_millis());
+    let latest = streams.iter().filter_map(|row| {
+        let last = row.last_at?.timestamp_millis();
+        Some(until.of(row.attempt).map_or(last, |place| place.at.min(last)))
+    });
+    let (Some(earliest), Some(latest)) = (earliest, latest.max()) else {
+        return Ok(wanted.into_page(until.clone(), true));
+    };
     let mut stretch = FIRST;
     loop {
-        let from = until.saturating_sub(stretch);
-        let whole = from <= earliest;
+        let from = latest.saturating_sub(stretch);
+        let whole = from <= earliest.timestamp_millis();
         let begin = if whole { From::Start } else { From::Time(from) };
-        let mut merged = Merged::new(db, streams, Begin::From(begin));
-        let mut kept: VecDeque<Placed> = VecDeque::new();
-        let (mut have, mut seen) = (0, 0);
+        let mut merged = Merged::new(db, streams, Begin::From(begin)).until(Some(until.clone()));
+        let mut last = wanted.rest();
         while let Some(placed) = merged.next().await? {
-            if placed.run.at >= until {
-                break;
-            }
-            if matches!(placed.run.body, RunBody::Unfinished { .. }) {
-                continue;
-            }
-            have += placed.run.count();
-            seen += placed.run.count();
-            kept.push_back(placed);
-            while let Some(first) = kept.front().filter(|first| have - first.run.count() >= count) {
-                have -= first.run.count();
-                kept.pop_front();
+            if !matches!(placed.run.body, RunBody::Unfinished { .. }) {
+                last.push(placed);
             }
         }
-        if seen >= count || whole {
-            if let Some(first) = kept.front_mut()
-                && have > count
-                && let (_, Some(rest)) = first.run.clone().split(have - count, usize::MAX)
-            {
-                first.run = rest;
-            }
-            return Ok(Page {
-                runs: if count == 0 { Vec::new() } else { kept.into() },
-                next: before(streams, &Begin::From(From::Time(until))),
-                more: true,
-            });
+        if last.is_full() || whole {
+            last.dropped |= !whole;
+            return Ok(last.cut().into_page(until.clone(), true));
         }
         stretch = stretch.saturating_mul(4);
     }
 }
 
+/// The last lines of one attempt, as far as `last` has room for them, and the place of the last whole line.
 async fn tail_of_attempt(
     db: &Db,
     streams: &[StreamRow],
     chosen: &[usize],
-    count: usize,
-) -> Result<(Vec<Placed>, Option<Place>), LogsError> {
+    last: &Last,
+) -> Result<(Last, Option<Place>), LogsError> {
     let rows: Vec<StreamRow> = chosen.iter().map(|&index| streams[index].clone()).collect();
+    let count = last.rest().lines;
     let mut each = (4 * count / rows.len().max(1)).clamp(16, count.max(16));
     loop {
         let mut merged = Merged::new(db, &rows, Begin::From(From::Tail(each as u64)));
-        let mut runs = Vec::new();
+        let mut found = last.rest();
         let mut reached = None;
         // Before this time, streams of which only a part was read may have more lines.
         let mut whole_from = i64::MIN;
         let mut begun = vec![false; rows.len()];
-        while let Some(placed) = merged.next().await? {
+        while let Some(mut placed) = merged.next().await? {
             let row = &rows[placed.stream];
             if !std::mem::replace(&mut begun[placed.stream], true) && placed.run.first_line > 0 {
                 whole_from = whole_from.max(placed.run.at);
@@ -266,25 +314,32 @@ async fn tail_of_attempt(
             if !matches!(placed.run.body, RunBody::Unfinished { .. }) {
                 reached = Some(placed.run.place(row)).max(reached);
             }
-            runs.push(placed);
+            placed.stream = chosen[placed.stream];
+            found.push(placed);
         }
-        let certain: usize = runs
-            .iter()
-            .filter(|placed| placed.run.at > whole_from)
-            .map(|placed| placed.run.count())
-            .sum();
-        if certain >= count || each >= count {
-            let runs = runs.into_iter().map(|placed| Placed {
-                stream: chosen[placed.stream],
-                run: placed.run,
-            });
-            return Ok((runs.collect(), reached));
+        let certain = found.runs.front().is_none_or(|first| first.run.at > whole_from);
+        if certain || each >= count {
+            found.dropped |= whole_from > i64::MIN;
+            return Ok((found.cut(), reached));
         }
         each = (each * 4).min(count);
     }
 }
 
 impl Page {
+    /// What is older than this page lies up to here: the position right before its first line.
+    pub fn start(&self, streams: &[StreamRow]) -> Position {
+        let whole = |placed: &&Placed| !matches!(placed.run.body, RunBody::Unfinished { .. });
+        let Some(first) = self.runs.iter().find(whole) else {
+            return self.next.clone();
+        };
+        let row = &streams[first.stream];
+        let mut position = Position::start();
+        position.finish_below(row.attempt);
+        position.reach(row.attempt, first.run.before(row));
+        position
+    }
+
     /// The page as bytes of JSON lines.
     pub fn encode(&self, streams: &[StreamRow], form: Form, raw: bool) -> Vec<u8> {
         let mut out = Vec::new();

@@ -1,16 +1,24 @@
-//! Searching what replicas printed, stream by stream. One call does a bounded amount of work; its cursor goes on.
+//! Searching what replicas printed, stream by stream. One call does a bounded amount of work, in bytes and in time, since
+//! a regular expression can take as long as it likes over few bytes; its cursor goes on. Matching has threads of its own,
+//! so that it holds up no other request.
 //!
 //! A pattern is matched against each line's bytes as they were stored, colours and carriage returns included, up to
 //! [`LONGEST`](super::run::LONGEST) bytes of the line.
 
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
+use tokio::sync::Semaphore;
 use trainyard_core::model::StreamId;
 
 use super::{
     LogsError,
     line::{LogLine, RawLine},
-    page::to_lines,
+    page::{BYTES, to_lines},
     run::{Run, RunBody},
     stream::{From, StreamReader},
 };
@@ -19,6 +27,12 @@ use crate::db::{Db, logs::StreamRow};
 /// What a reader may hold while it searches.
 const BUDGET: usize = 4 << 20;
 const LONGEST_PATTERN: usize = 1000;
+/// Memory of a compiled pattern. The slowest match of the longest line takes as long as this is large.
+const LARGEST_PATTERN: usize = 512 << 10;
+/// Text that is matched in one go.
+const BATCH: usize = 1 << 20;
+/// Searches that match at the same time, over all callers.
+static MATCHING: Semaphore = Semaphore::const_new(2);
 
 /// What to look for.
 #[derive(Debug, Clone)]
@@ -45,7 +59,7 @@ impl Needle {
         };
         RegexBuilder::new(&escaped)
             .case_insensitive(ignore_case)
-            .size_limit(1 << 20)
+            .size_limit(LARGEST_PATTERN)
             .dfa_size_limit(4 << 20)
             .build()
             .map(Needle::Regex)
@@ -82,6 +96,8 @@ pub struct Limits {
     pub lines_per_stream: usize,
     /// Bytes of text looked at.
     pub bytes: u64,
+    /// Time for matching. One line at least is looked at.
+    pub time: Duration,
 }
 
 impl Default for Limits {
@@ -90,6 +106,7 @@ impl Default for Limits {
             lines: 1000,
             lines_per_stream: 200,
             bytes: 256 << 20,
+            time: Duration::from_secs(2),
         }
     }
 }
@@ -108,7 +125,7 @@ pub struct Group {
 pub struct Found {
     /// Streams with something found, in the order of attempts and streams.
     pub groups: Vec<Group>,
-    /// Where to go on; `None`: everything was looked at.
+    /// Where to go on; `None`: everything was looked at, but for the rest of streams that are [cut](Group::cut).
     pub next: Option<Cursor>,
     /// Bytes of text looked at in this call.
     pub searched: u64,
@@ -155,12 +172,17 @@ pub async fn search(
 ) -> Result<Found, LogsError> {
     let mut order: Vec<usize> = (0..streams.len()).collect();
     order.sort_by_key(|&index| (streams[index].attempt, streams[index].id));
-    let mut found = Found {
-        groups: Vec::new(),
-        next: None,
+    let mut look = Look {
+        needle: Arc::new(needle.clone()),
+        limits,
+        lines: 0,
+        text: 0,
         searched: 0,
+        spent: Duration::ZERO,
+        begun: false,
     };
-    let mut lines = 0;
+    let mut groups = Vec::new();
+    let mut next = None;
     for index in order {
         let row = &streams[index];
         let start = match from {
@@ -168,62 +190,114 @@ pub async fn search(
             Some(cursor) if row.id == cursor.stream => From::Line(cursor.line),
             _ => From::Start,
         };
+        let mut reader = StreamReader::open(db, row.clone(), start, BUDGET).await?;
         let mut group = Group {
             stream: index,
             lines: Vec::new(),
             cut: false,
         };
-        let mut reader = StreamReader::open(db, row.clone(), start, BUDGET).await?;
-        loop {
-            let run = match reader.next().await? {
-                Some(run) => run,
-                None => match reader.unfinished() {
-                    Some(run) => {
-                        take(needle, row, &run, limits.lines_per_stream, &mut group);
-                        break;
-                    }
-                    None => break,
-                },
-            };
-            if lines + group.lines.len() >= limits.lines || found.searched >= limits.bytes {
-                found.next = Some(Cursor {
-                    attempt: row.attempt,
-                    stream: row.id,
-                    line: run.first_line,
-                });
-                break;
+        let mut ended = false;
+        while !ended && !group.cut && next.is_none() {
+            let mut runs = Vec::new();
+            let mut size = 0;
+            while size < BATCH && !ended {
+                let run = reader.next().await?;
+                ended = run.is_none();
+                let Some(run) = run.or_else(|| reader.unfinished()) else {
+                    break;
+                };
+                size += run.size().max(1);
+                runs.push(run);
             }
-            found.searched += run.size() as u64;
-            take(needle, row, &run, limits.lines_per_stream, &mut group);
-            if group.cut {
-                break;
-            }
+            let stopped;
+            (look, group, stopped) = matching(look, row.clone(), runs, group).await;
+            next = stopped.map(|line| Cursor {
+                attempt: row.attempt,
+                stream: row.id,
+                line,
+            });
         }
-        lines += group.lines.len();
         if !group.lines.is_empty() {
-            found.groups.push(group);
+            groups.push(group);
         }
-        if found.next.is_some() {
+        if next.is_some() {
             break;
         }
     }
-    Ok(found)
+    Ok(Found {
+        groups,
+        next,
+        searched: look.searched,
+    })
 }
 
-fn take(needle: &Needle, row: &StreamRow, run: &Run, limit: usize, group: &mut Group) {
-    if !needle.may_be_in(run) {
-        return;
+async fn matching(mut look: Look, row: StreamRow, runs: Vec<Run>, mut group: Group) -> (Look, Group, Option<u64>) {
+    let place = MATCHING.acquire().await;
+    let work = tokio::task::spawn_blocking(move || {
+        // Held until the work is done, even if nobody waits for it any more.
+        let _place = place;
+        let started = Instant::now();
+        let stopped = runs.iter().find_map(|run| look.at(&row, run, &mut group, started));
+        look.spent += started.elapsed();
+        (look, group, stopped)
+    });
+    match work.await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
-    for line in run.lines() {
-        if !needle.is_in(&line) {
-            continue;
+}
+
+/// One call of a search, as far as it came.
+struct Look {
+    needle: Arc<Needle>,
+    limits: Limits,
+    lines: usize,
+    /// Bytes of those lines.
+    text: usize,
+    searched: u64,
+    spent: Duration,
+    /// A line was looked at: from then on, time may run out.
+    begun: bool,
+}
+
+impl Look {
+    /// Looks at a run. The line, from 0, at which a limit of the call was met.
+    fn at(&mut self, row: &StreamRow, run: &Run, group: &mut Group, started: Instant) -> Option<u64> {
+        if group.cut {
+            return None;
         }
-        if group.lines.len() >= limit {
-            group.cut = true;
-            return;
+        if self.searched >= self.limits.bytes || self.is_late(started) {
+            return Some(run.first_line);
         }
-        let one = one_line(run, &line);
-        group.lines.extend(to_lines(row, &one, false));
+        self.searched += run.size() as u64;
+        if !self.needle.may_be_in(run) {
+            return None;
+        }
+        for line in run.lines() {
+            if self.is_late(started) {
+                return Some(line.number);
+            }
+            self.begun = true;
+            if !self.needle.is_in(&line) {
+                continue;
+            }
+            if self.lines >= self.limits.lines || self.text >= BYTES {
+                return Some(line.number);
+            }
+            if group.lines.len() >= self.limits.lines_per_stream {
+                group.cut = true;
+                return None;
+            }
+            let one = one_line(run, &line);
+            group.lines.extend(to_lines(row, &one, false));
+            self.lines += 1;
+            self.text += line.bytes.len();
+        }
+        None
+    }
+
+    fn is_late(&self, started: Instant) -> bool {
+        self.begun && self.spent + started.elapsed() >= self.limits.time
     }
 }
 

@@ -103,6 +103,8 @@ async fn every_filter_finds_what_it_should_and_nothing_else() {
     assert_eq!(list("label=project%3Dvision&state=queued&owner=me").await, ["labelled"]);
     assert_eq!(list("text=OUT+of+memory").await, ["broken"]);
     assert_eq!(list("text=earth").await, ["on-earth"]);
+    assert_eq!(list("name=on-earth").await, ["on-earth"]);
+    assert!(list("name=earth").await.is_empty());
     assert_eq!(
         list("from=2000-01-01T00:00:00Z&to=2001-01-01T00:00:00Z").await,
         Vec::<String>::new()

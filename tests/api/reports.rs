@@ -224,12 +224,20 @@ async fn logs_of_a_job_without_output_are_empty_and_wrong_questions_are_named() 
         ("?tail=5&line=3", "tail"),
         ("?line=3", "line"),
         ("?limit=0", "limit"),
+        ("?tail=20001", "tail"),
+        ("?tail=5&limit=4", "tail"),
+        ("/follow?tail=20001", "tail"),
+        ("/follow?tail=5&since=2026-01-01T00:00:00Z", "tail"),
+        ("/search?pattern=x&per_stream=0", "per_stream"),
         ("/search?pattern=(&regex=true", "pattern"),
         ("/search", "pattern"),
     ] {
         let answer = read(format!("{path}{query}")).await;
         assert!(answer.status.is_client_error(), "{query}: {}", answer.text);
         assert_eq!(answer.json()["errors"][0]["path"], wrong, "{query}");
+    }
+    for query in ["?tail=5000", "/follow?since=2026-01-01T00:00:00Z"] {
+        read(format!("{path}{query}")).await.expect(200);
     }
 }
 

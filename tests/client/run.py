@@ -62,7 +62,7 @@ def a_job_is_submitted_and_followed_to_its_end(client):
     assert ended.document.roles[0].name == "main", ended.document
 
     def lines():
-        page = client.call("logs", "read_logs", 200, job=job.id, tail=1000, limit=200)
+        page = client.call("logs", "read_logs", 200, job=job.id, tail=200)
         return [line.text for line in page.items]
 
     # Output is stored soon after a job's end.

@@ -163,4 +163,21 @@ async fn errors_are_json_for_scripts_and_a_state_is_said_as_the_pages_say_it() {
         "{words}"
     );
     assert_eq!(said(&["--replica", "worker-0"]).0, Some(0), "it has said nothing yet");
+
+    let counts = "apiVersion: trainyard.dev/v1\nkind: Job\nname: counts\nroles:\n  - name: worker\n    command: [seq, '3000']\n    resources: { cpu: 100m }\n";
+    fs::write(file, counts).unwrap();
+    assert!(trainyard(&ground, &["submit", "-f", file]).status.success());
+    let lines = |words: &[&str]| {
+        let output = trainyard(&ground, &[&["logs", "counts"], words].concat());
+        let told = text(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {told}");
+        text(&output.stdout).lines().count()
+    };
+    until("its output is stored", async || lines(&[]) == 3000).await;
+    assert_eq!(lines(&["--follow", "--since", "10m"]), 3000);
+    assert_eq!(lines(&["--tail", "2000"]), 2000);
+    let ones = (1..=3000)
+        .filter(|number: &i32| number.to_string().contains('1'))
+        .count();
+    assert_eq!(lines(&["--grep", "1"]), ones);
 }

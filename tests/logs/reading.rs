@@ -1,5 +1,7 @@
 //! However rows are cut, the same lines are read: from anywhere, in pages, merged, searched, downloaded.
 
+use std::time::Duration;
+
 use futures::TryStreamExt;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use trainyard::{
@@ -11,7 +13,7 @@ use trainyard::{
         download::{self, Shape},
         line::{Form, LogLine},
         merge::Begin,
-        page::{Filter, Page, Query, page, streams},
+        page::{Filter, Page, Query, before, page, streams},
         search::{Limits, Needle, search},
         stream::From,
     },
@@ -167,7 +169,7 @@ pub async fn check_lines(world: &World, output: &OutputRef, bytes: &[u8], random
         let expected: Vec<&LogLine> = whole.iter().filter(|line| millis(&line.at) >= since).collect();
         assert!(found.iter().eq(expected.iter().copied()), "since {since}");
         let query = Query {
-            until: Some(since),
+            until: Some(before(&streams, &Begin::From(From::Time(since)))),
             ..all()
         };
         let found = page(&world.db, &streams, &query)
@@ -180,7 +182,7 @@ pub async fn check_lines(world: &World, output: &OutputRef, bytes: &[u8], random
         );
         let query = Query {
             begin: Begin::From(From::Tail(tail as u64)),
-            until: Some(since),
+            until: Some(before(&streams, &Begin::From(From::Time(since)))),
             ..all()
         };
         let found = page(&world.db, &streams, &query)
@@ -375,7 +377,7 @@ async fn search_finds_in_all_streams_and_goes_on_from_its_cursor() {
             let limits = Limits {
                 lines: 5,
                 lines_per_stream: 1000,
-                bytes: 1 << 30,
+                ..Limits::default()
             };
             let some = search(&world.db, &every, &needle, cursor, limits)
                 .await
@@ -402,15 +404,175 @@ async fn search_finds_in_all_streams_and_goes_on_from_its_cursor() {
     let limits = Limits {
         lines: 1000,
         lines_per_stream: 2,
-        bytes: 1 << 30,
+        ..Limits::default()
     };
     let found = search(&world.db, &every, &needle, None, limits)
         .await
         .expect("a search");
     assert_eq!(found.groups.len(), every.len());
     assert!(found.groups.iter().all(|group| group.cut && group.lines.len() == 2));
+
+    // Without any time, each call looks at one line, and its cursor still leads through everything.
+    let needle = Needle::new("round 7 ", true, false).expect("a pattern");
+    let (mut lines, mut calls, mut cursor) = (0, 0, None);
+    loop {
+        let limits = Limits {
+            time: Duration::ZERO,
+            ..Limits::default()
+        };
+        let some = search(&world.db, &every, &needle, cursor, limits)
+            .await
+            .expect("a search");
+        lines += some.groups.iter().map(|group| group.lines.len()).sum::<usize>();
+        calls += 1;
+        let Some(next) = some.next else { break };
+        assert_ne!(cursor, Some(next), "it goes on");
+        cursor = Some(next);
+    }
+    assert_eq!(
+        lines,
+        whole.iter().filter(|line| line.text.contains("round 7 ")).count()
+    );
+    assert!(
+        calls + every.len() >= whole.len(),
+        "{calls} calls for {} lines",
+        whole.len()
+    );
     assert!(Needle::new("(", true, false).is_err());
     assert!(Needle::new("", false, false).is_err());
+}
+
+#[tokio::test]
+async fn a_search_ends_at_its_limit_of_lines_and_not_at_the_end_of_a_flush() {
+    let world = World::new().await;
+    let outputs = world.attempt(1, 1).await;
+    let (mut ingest, holding) = world.worker().await;
+    world.runtime.write(&outputs[0], "hit\n".repeat(1000).as_bytes());
+    ingest.flush(&holding, at(0), true).await.expect("a flush");
+    let every = world.streams().await;
+    let needle = Needle::new("hit", false, false).expect("a pattern");
+    let limits = Limits {
+        lines: 300,
+        lines_per_stream: 300,
+        ..Limits::default()
+    };
+    let (mut numbers, mut cursor) = (Vec::new(), None);
+    loop {
+        let some = search(&world.db, &every, &needle, cursor, limits)
+            .await
+            .expect("a search");
+        assert!(some.groups.iter().all(|group| !group.cut && group.lines.len() <= 300));
+        numbers.extend(
+            some.groups
+                .iter()
+                .flat_map(|group| &group.lines)
+                .filter_map(|line| line.line),
+        );
+        match some.next {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    assert!(numbers.iter().copied().eq(1..=1000), "{} of 1000 lines", numbers.len());
+}
+
+#[tokio::test]
+async fn a_tail_holds_no_more_text_than_it_may() {
+    let world = World::new().await;
+    let outputs = world.attempt(1, 2).await;
+    let (mut ingest, holding) = world.worker().await;
+    for round in 0..40 {
+        for output in &outputs {
+            world.runtime.write(output, format!("{round:060000}\n").as_bytes());
+        }
+        ingest.flush(&holding, at(round), true).await.expect("a flush");
+    }
+    let every = world.streams().await;
+    let whole = read(&world, &every, From::Start).await;
+    let until = before(&every, &Begin::From(From::Time(i64::MAX)));
+    for until in [None, Some(until)] {
+        let query = Query {
+            begin: Begin::From(From::Tail(20_000)),
+            until,
+            lines: 20_000,
+            bytes: 1 << 20,
+        };
+        let page = page(&world.db, &every, &query).await.expect("a page");
+        let lines = page.lines(&every, false);
+        let text: usize = lines.iter().map(|line| line.text.len()).sum();
+        assert!(
+            text < (1 << 20) + 2 * 60_000 && lines.len() >= 17,
+            "{} lines",
+            lines.len()
+        );
+        assert!(page.older, "and it says that there is more before it");
+        assert!(lines == whole[whole.len() - lines.len()..]);
+    }
+    let none = Query {
+        begin: Begin::From(From::Tail(0)),
+        ..all()
+    };
+    let none = page(&world.db, &every, &none).await.expect("a page");
+    let rest = Query {
+        begin: Begin::Position(none.next),
+        ..all()
+    };
+    let rest = page(&world.db, &every, &rest).await.expect("a page");
+    assert!(
+        rest.runs.is_empty(),
+        "behind no lines of the end lies nothing that was stored before"
+    );
+}
+
+#[tokio::test]
+async fn a_reader_scrolls_through_one_long_flush_in_both_directions() {
+    let world = World::new().await;
+    let outputs = world.attempt(1, 2).await;
+    let (mut ingest, holding) = world.worker().await;
+    for round in 0..3 {
+        for (place, output) in outputs.iter().enumerate() {
+            let lines: String = (0..700).map(|line| format!("{round} {place} {line}\n")).collect();
+            world.runtime.write(output, lines.as_bytes());
+        }
+        ingest.flush(&holding, at(round), true).await.expect("a flush");
+    }
+    let every = world.streams().await;
+    let whole = read(&world, &every, From::Start).await;
+    let mut query = Query {
+        begin: Begin::From(From::Tail(500)),
+        lines: 500,
+        ..all()
+    };
+    let mut back: Vec<LogLine> = Vec::new();
+    let mut start;
+    loop {
+        let found = page(&world.db, &every, &query).await.expect("a page");
+        let mut lines = found.lines(&every, false);
+        assert!(!lines.is_empty() && lines.len() <= 500);
+        lines.append(&mut back);
+        back = lines;
+        start = found.start(&every);
+        query.until = Some(start.to_string().parse().expect("a position"));
+        if !found.older {
+            break;
+        }
+    }
+    assert!(back == whole, "{} of {} lines", back.len(), whole.len());
+    query = Query {
+        begin: Begin::Position(start),
+        lines: 500,
+        ..all()
+    };
+    let mut forward = Vec::new();
+    loop {
+        let found = page(&world.db, &every, &query).await.expect("a page");
+        forward.extend(found.lines(&every, false));
+        query.begin = Begin::Position(found.next);
+        if !found.more {
+            break;
+        }
+    }
+    assert!(forward == whole, "{} of {} lines", forward.len(), whole.len());
 }
 
 #[tokio::test]

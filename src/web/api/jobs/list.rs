@@ -38,6 +38,8 @@ pub struct ListParams {
     /// Only jobs with this label, `key=value`; may come several times, and then all must be there.
     #[serde(default)]
     pub label: Vec<String>,
+    /// Only jobs with exactly this name.
+    pub name: Option<String>,
     /// Part of the name, of a label or of the message.
     #[param(max_length = 200)]
     pub text: Option<String>,
@@ -124,6 +126,7 @@ async fn filter(state: &WebState, asker: &Asker, params: &ListParams) -> Result<
             .map(|owner| lookup::person(asker, "owner", owner))
             .transpose()?,
         labels,
+        name: params.name.clone(),
         text: params.text.clone().filter(|text| !text.is_empty()),
         from: params.from,
         to: params.to,

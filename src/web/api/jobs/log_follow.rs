@@ -1,6 +1,7 @@
 //! `GET /api/v1/jobs/{job}/logs/follow`: output as it comes.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use trainyard_core::model::{JobId, LogStream, StreamId};
 use utoipa::IntoParams;
@@ -38,9 +39,11 @@ pub struct FollowParams {
     /// Only this stream, by id.
     pub stream_id: Option<StreamId>,
     /// Begin with the last so many lines. Left out, and no `Last-Event-ID`: from the beginning.
-    #[param(minimum = 0)]
+    #[param(minimum = 0, maximum = 20000)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub tail: Option<i32>,
+    /// Begin with the first line that was stored at this time or later.
+    pub since: Option<DateTime<Utc>>,
     /// Miss nothing, however slow the reader: for programs that save lines. Left out: a slow reader is told how much
     /// it missed and goes on with what is new.
     #[serde(default)]
@@ -75,6 +78,7 @@ pub async fn follow_logs(
         stream: params.stream,
         stream_id: params.stream_id,
         tail: params.tail,
+        since: params.since,
         ..LogParams::default()
     };
     let filter = query.filter();

@@ -8,7 +8,12 @@ use utoipa::IntoParams;
 use super::super::super::Error;
 use crate::{
     actions::FieldFault,
-    logs::{merge::Begin, page::Filter, position::Position, stream::From},
+    logs::{
+        merge::Begin,
+        page::{Filter, LINES},
+        position::Position,
+        stream::From,
+    },
 };
 
 /// Which streams. Everything left out lets every stream through.
@@ -34,8 +39,8 @@ pub struct LogParams {
     pub stream: Option<LogStream>,
     /// Only this stream, by id.
     pub stream_id: Option<StreamId>,
-    /// The last so many lines.
-    #[param(minimum = 0)]
+    /// The last so many lines, or fewer where they are more than 8 MiB of text.
+    #[param(minimum = 0, maximum = 20000)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub tail: Option<i32>,
     /// From the first line that was stored at this time or later.
@@ -51,7 +56,7 @@ pub struct LogParams {
     /// Show what carriage returns overwrote, too.
     #[serde(default)]
     pub raw: bool,
-    /// At most this many lines. Left out: 1000.
+    /// At most this many lines. Left out: 1000, or what `tail` says.
     #[param(minimum = 1, maximum = 20000)]
     pub limit: Option<usize>,
     /// `next` of the page before. It wins over `tail`, `since`, `line` and `offset`.
@@ -91,6 +96,17 @@ impl LogParams {
                 .hint("send one of them"),
             ));
         }
+        if let Some(lines) = self.tail.filter(|lines| lines.unsigned_abs() as usize > LINES) {
+            return Err(Error::parameter(
+                FieldFault::new(
+                    "tail",
+                    "out_of_range",
+                    format!("the last 0 to {LINES} lines can be asked for"),
+                )
+                .value(lines.to_string())
+                .hint("read on from a time with since, or download"),
+            ));
+        }
         if (self.line.is_some() || self.offset.is_some()) && streams != 1 {
             let name = if self.line.is_some() { "line" } else { "offset" };
             return Err(Error::parameter(
@@ -103,7 +119,7 @@ impl LogParams {
             ));
         }
         Ok(Begin::From(match (self.tail, self.since, self.line, self.offset) {
-            (Some(lines), ..) => From::Tail(u64::from(lines.unsigned_abs()).min(LARGEST as u64)),
+            (Some(lines), ..) => From::Tail(lines.unsigned_abs().into()),
             (_, Some(at), ..) => From::Time(at.timestamp_millis()),
             (_, _, Some(line), _) => From::Line(line.saturating_sub(1)),
             (_, _, _, Some(byte)) => From::Byte(byte),
@@ -111,17 +127,25 @@ impl LogParams {
         }))
     }
 
+    /// How many lines a page has at most.
     pub fn lines(&self) -> Result<usize, Error> {
-        let lines = self.limit.unwrap_or(1000);
-        if (1..=LARGEST).contains(&lines) {
-            return Ok(lines);
-        }
-        Err(Error::parameter(
-            FieldFault::new("limit", "out_of_range", format!("a page has 1 to {LARGEST} lines"))
+        let tail = self.tail.map_or(0, |lines| lines.unsigned_abs() as usize);
+        let lines = self.limit.unwrap_or(tail.max(1000));
+        let fault = if !(1..=LINES).contains(&lines) && self.limit.is_some() {
+            FieldFault::new("limit", "out_of_range", format!("a page has 1 to {LINES} lines"))
                 .value(lines.to_string())
-                .hint("read on with the cursor, or download"),
-        ))
+                .hint("read on with the cursor, or download")
+        } else if tail > lines && self.cursor.is_none() {
+            FieldFault::new(
+                "tail",
+                "conflict",
+                format!("limit lets no more than {lines} lines through"),
+            )
+            .value(tail.to_string())
+            .hint("leave limit out: a tail is one page")
+        } else {
+            return Ok(lines);
+        };
+        Err(Error::parameter(fault))
     }
 }
-
-const LARGEST: usize = 20_000;

@@ -50,6 +50,10 @@ pub struct SearchParams {
     /// At most this many lines. Left out: 1000.
     #[param(minimum = 1, maximum = 5000)]
     pub limit: Option<usize>,
+    /// At most this many lines of one stream, so that one noisy rank does not hide the others. With as many as `limit`,
+    /// no line is left out. Left out: 200.
+    #[param(minimum = 1, maximum = 5000)]
+    pub per_stream: Option<usize>,
     /// `next` of the answer before.
     pub cursor: Option<String>,
 }
@@ -58,7 +62,7 @@ pub struct SearchParams {
 pub struct SearchResult {
     /// Streams with something found, in the order of attempts and ranks.
     pub groups: Vec<FoundIn>,
-    /// Where to go on. `null`: everything was looked at.
+    /// Where to go on. `null`: everything was looked at, but for the rest of streams that are `cut`.
     pub next: Option<String>,
     /// Bytes of text that were looked at.
     pub searched: u64,
@@ -74,7 +78,7 @@ pub struct FoundIn {
     pub rank: i32,
     pub stream: LogStream,
     pub lines: Vec<LogLine>,
-    /// There may be more in this stream: one noisy rank does not hide the others.
+    /// There is more in this stream, which no `next` leads to: ask again with a larger `per_stream`.
     pub cut: bool,
 }
 
@@ -99,12 +103,12 @@ pub async fn search_logs(
             "a pattern has 1 to 1000 bytes",
         )));
     }
-    let lines = params.limit.unwrap_or(1000);
-    if !(1..=5000).contains(&lines) {
-        return Err(Error::parameter(
-            FieldFault::new("limit", "out_of_range", "1 to 5000 lines can be asked for").value(lines.to_string()),
-        ));
-    }
+    let limits = Limits::default();
+    let limits = Limits {
+        lines: lines("limit", params.limit, limits.lines)?,
+        lines_per_stream: lines("per_stream", params.per_stream, limits.lines_per_stream)?,
+        ..limits
+    };
     let needle = Needle::new(&params.pattern, params.regex, params.ignore_case)?;
     let cursor = params.cursor.as_deref().map(str::parse::<Cursor>).transpose()?;
     let filter = Filter {
@@ -116,10 +120,6 @@ pub async fn search_logs(
         ..Filter::default()
     };
     let (_, streams) = super::streams(&state, &asker, job, &filter).await?;
-    let limits = Limits {
-        lines,
-        ..Limits::default()
-    };
     let found = search::search(&state.db, &streams, &needle, cursor, limits).await?;
     let groups = found.groups.into_iter().filter_map(|group| {
         let row = streams.get(group.stream)?;
@@ -139,4 +139,13 @@ pub async fn search_logs(
         next: found.next.map(|next| next.to_string()),
         searched: found.searched,
     }))
+}
+
+fn lines(name: &str, asked: Option<usize>, usual: usize) -> Result<usize, Error> {
+    let lines = asked.unwrap_or(usual);
+    if (1..=5000).contains(&lines) {
+        return Ok(lines);
+    }
+    let fault = FieldFault::new(name, "out_of_range", "1 to 5000 lines can be asked for");
+    Err(Error::parameter(fault.value(lines.to_string())))
 }

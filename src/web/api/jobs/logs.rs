@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use trainyard_core::model::JobId;
 use utoipa::ToSchema;
@@ -20,11 +21,10 @@ use super::{
 };
 use crate::logs::{
     line::{Form, LogLine},
+    merge::Begin,
     page::{self, Query},
+    stream::From,
 };
-
-/// Text of one answer; a page may end there before it has as many lines as asked for.
-const BYTES: usize = 8 << 20;
 
 /// Lines in order, and where to go on.
 #[derive(Debug, Serialize, ToSchema)]
@@ -34,6 +34,8 @@ pub struct LogPage {
     pub next: String,
     /// There is more behind `next` already.
     pub more: bool,
+    /// There may be more before these lines, too.
+    pub older: bool,
 }
 
 /// Lines of the chosen streams, merged by time. As JSON; or a JSON object per line with
@@ -54,11 +56,12 @@ pub async fn read_logs(
 ) -> Result<Response, Error> {
     let lines = params.lines()?;
     let (_, streams) = super::streams(&state, &asker, job, &params.filter()).await?;
+    let until = |at: DateTime<Utc>| page::before(&streams, &Begin::From(From::Time(at.timestamp_millis())));
     let query = Query {
         begin: params.begin(streams.len(), None)?,
-        until: params.until.map(|until| until.timestamp_millis()),
+        until: params.until.map(until),
         lines,
-        bytes: BYTES,
+        bytes: page::BYTES,
     };
     let found = page::page(&state.db, &streams, &query).await?;
     let next = found.next.to_string();
@@ -79,6 +82,7 @@ pub async fn read_logs(
         items: found.lines(&streams, params.raw),
         next,
         more: found.more,
+        older: found.older,
     })
     .into_response())
 }

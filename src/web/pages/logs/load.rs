@@ -46,10 +46,10 @@ const REPLICAS: usize = 2_000;
 /// A part of the output.
 struct Window {
     lines: Vec<LogLine>,
-    /// Where following goes on.
+    /// What is older lies up to here. `None`: nothing is.
+    older: Option<Position>,
+    /// Where following goes on, and whether there is something already.
     next: Position,
-    /// There is something before and behind it.
-    older: bool,
     newer: bool,
 }
 
@@ -109,12 +109,11 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         "live": (!complete).then(|| format!("{resume}{}", told::encoded(&window.next.to_string()))),
         "resume": resume,
         "start": start.timestamp_millis(),
-        "older": window.older,
+        "older": window.older.is_some(),
         "newer": window.newer,
         "attempt": number,
         "only": only.map(|text| json!({ "text": text, "regex": query.regex, "context": address })),
     });
-    let edges = (window.lines.first().cloned(), window.lines.last().cloned());
     let mut rows: Vec<LogRow> = window.lines.into_iter().map(|line| rows::row(line, mode)).collect();
     rows::choose(&mut rows, LogsQuery::text(&query.at), LogsQuery::text(&query.to));
     if only.is_some() {
@@ -122,7 +121,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
             row.href = format!("{address}&at={0}#{0}", row.anchor);
         }
     }
-    let edge = |line: Option<&LogLine>| line.map(|line| told::encoded(&line.at));
+    let beyond = |side, position: &Position| format!("{address}&{side}={}", told::encoded(&position.to_string()));
     Ok(LogsPage {
         shell: Shell {
             title: format!("Output of {name}"),
@@ -138,8 +137,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
                 },
             ],
             here: address.clone(),
-            notice: (query.none.as_deref() == Some("error"))
-                .then(|| "No line of this attempt looks like an error.".to_owned()),
+            notice: no_error(query).map(str::to_owned),
             wide: true,
             ..Shell::default()
         },
@@ -186,12 +184,8 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         found,
         first_error: Some(format!("/jobs/{id}/first-error?{chosen}")),
         download: format!("/api/v1/jobs/{id}/logs/download?{api}"),
-        older: edge(edges.0.as_ref())
-            .filter(|_| window.older)
-            .map(|at| format!("{address}&before={at}")),
-        newer: edge(edges.1.as_ref())
-            .filter(|_| window.newer)
-            .map(|at| format!("{address}&since={at}")),
+        older: window.older.as_ref().map(|position| beyond("before", position)),
+        newer: window.newer.then(|| beyond("since", &window.next)),
         none: match only {
             Some(_) if complete => "No line has this in it.".to_owned(),
             Some(_) => "No line has this in it yet.".to_owned(),
@@ -201,6 +195,20 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         search: search.unwrap_or_default(),
         viewer_config: config.to_string(),
     })
+}
+
+/// What the search for the first error did not find.
+fn no_error(query: &LogsQuery) -> Option<&'static str> {
+    match (query.none.as_deref()?, &query.at) {
+        ("error", _) => Some("No line of this attempt looks like an error."),
+        ("unread", None) => Some(
+            "No line of what was looked at looks like an error, but there was not time for all of it. Choose one replica.",
+        ),
+        ("unread", Some(_)) => Some(
+            "There was not time to look at all of the output: an earlier error is possible. Choose one replica to be sure.",
+        ),
+        _ => None,
+    }
 }
 
 fn none(complete: bool, attempt: i32, no_stream: bool) -> &'static str {
@@ -262,32 +270,33 @@ async fn window(db: &Db, streams: &[StreamRow], query: &LogsQuery) -> Result<Win
     {
         return Ok(window);
     }
-    let time = |text: &Option<String>| LogsQuery::text(text).and_then(|text| text.parse::<DateTime<Utc>>().ok());
-    if let Some(since) = time(&query.since) {
-        let page = read(
-            db,
-            streams,
-            Begin::From(From::Time(since.timestamp_millis())),
-            None,
-            WINDOW,
-        )
-        .await?;
+    let behind = |text: &Option<String>| LogsQuery::text(text).and_then(|text| position(streams, text));
+    if let Some(since) = behind(&query.since) {
+        let page = read(db, streams, Begin::Position(since), None, WINDOW).await?;
         return Ok(Window {
+            older: Some(page.start(streams)),
             newer: page.more,
-            older: true,
-            next: page.next.clone(),
             lines: page.lines(streams, false),
+            next: page.next,
         });
     }
-    let until = time(&query.before).map(|at| at.timestamp_millis());
+    let until = behind(&query.before);
+    let newer = until.is_some();
     let page = read(db, streams, Begin::From(From::Tail(WINDOW as u64)), until, WINDOW).await?;
-    let lines = page.lines(streams, false);
     Ok(Window {
-        older: lines.len() >= WINDOW,
-        newer: until.is_some(),
-        next: page.next.clone(),
-        lines,
+        older: page.older.then(|| page.start(streams)),
+        newer,
+        lines: page.lines(streams, false),
+        next: page.next,
     })
+}
+
+/// What `before` and `since` say: a position, or a time, which stands for all that was stored before it.
+fn position(streams: &[StreamRow], text: &str) -> Option<Position> {
+    if let Ok(at) = text.parse::<DateTime<Utc>>() {
+        return Some(page::before(streams, &Begin::From(From::Time(at.timestamp_millis()))));
+    }
+    text.parse().ok()
 }
 
 /// The lines that a search finds, and nothing else; what comes later is sifted by the reader's own page.
@@ -311,8 +320,8 @@ async fn matching(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool) ->
     lines.sort_by(|a, b| (&a.at, a.rank, a.stream.as_str(), a.line).cmp(&(&b.at, b.rank, b.stream.as_str(), b.line)));
     Ok(Window {
         lines,
+        older: None,
         next,
-        older: false,
         newer: false,
     })
 }
@@ -329,8 +338,10 @@ async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) 
     let Some(at) = alone.runs.first().map(|placed| placed.run.at) else {
         return Ok(None);
     };
-    let before = read(db, streams, Begin::From(From::Tail(LEAD)), Some(at), LEAD as usize).await?;
-    let behind = read(db, streams, Begin::From(From::Time(at)), None, FAR).await?;
+    let border = page::before(streams, &Begin::From(From::Time(at)));
+    let tail = Begin::From(From::Tail(LEAD));
+    let before = read(db, streams, tail, Some(border.clone()), LEAD as usize).await?;
+    let behind = read(db, streams, Begin::Position(border), None, FAR).await?;
     let mut lines = before.lines(streams, false);
     let mut rest = behind.lines(streams, false);
     let wanted = |found: &LogLine| {
@@ -338,14 +349,9 @@ async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) 
     };
     match rest.iter().position(wanted) {
         Some(_) => {
-            // A flush that lies on the border is in both.
-            let first = rest.first().map(rows::anchor);
-            if let Some(twice) = lines.iter().position(|line| Some(rows::anchor(line)) == first) {
-                lines.truncate(twice);
-            }
             lines.append(&mut rest);
             Ok(Some(Window {
-                older: true,
+                older: before.older.then(|| before.start(streams)),
                 newer: behind.more,
                 next: behind.next,
                 lines,
@@ -356,10 +362,10 @@ async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) 
             let from = line.saturating_sub(LEAD).max(1) - 1;
             let page = read(db, &one, Begin::From(From::Line(from)), None, WINDOW).await?;
             Ok(Some(Window {
-                older: true,
+                older: Some(page.start(&one)),
                 newer: true,
-                next: page.next.clone(),
                 lines: page.lines(&one, false),
+                next: page.next,
             }))
         }
     }
@@ -369,7 +375,7 @@ async fn read(
     db: &Db,
     streams: &[StreamRow],
     begin: Begin,
-    until: Option<i64>,
+    until: Option<Position>,
     lines: usize,
 ) -> Result<page::Page, Error> {
     Ok(page::page(

@@ -1,6 +1,8 @@
 //! A job's output. The server shows a window of it as plain markup; where JavaScript runs, `logs.js` follows, scrolls
 //! and searches over the API. Output can never become markup: the template escapes it, the script sets text only.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::{
     extract::State,
@@ -139,10 +141,10 @@ pub struct LogsQuery {
     pub at: Option<String>,
     /// The last line of a range that begins at `at`.
     pub to: Option<String>,
-    /// Only what was stored before this time, or since it.
+    /// Only what was stored before this time or since it; or up to a position and behind it.
     pub before: Option<String>,
     pub since: Option<String>,
-    /// `error`: there is no line that looks like one.
+    /// `error`: there is no line that looks like one; `unread`: none in what was looked at.
     pub none: Option<String>,
     /// Of the live view: a position to go on from.
     pub from: Option<String>,
@@ -219,6 +221,9 @@ pub async fn live(
     sse::response(&state, &asker, &headers, messages)
 }
 
+/// How long the first error is looked for.
+const FIRST_ERROR: Duration = Duration::from_secs(5);
+
 /// `GET /jobs/{job}/first-error`: to the earliest line of the attempt that looks like an error.
 pub async fn first_error(
     State(state): State<WebState>,
@@ -233,21 +238,26 @@ pub async fn first_error(
     let streams = page::streams(&state.db, key, &query.filter(attempt)).await?;
     let needle = Needle::new(rows::ERROR, true, false)?;
     let limits = Limits {
+        lines: usize::MAX,
         lines_per_stream: 1,
-        ..Limits::default()
+        bytes: u64::MAX,
+        time: FIRST_ERROR,
     };
     let found = search::search(&state.db, &streams, &needle, None, limits).await?;
+    let unread = found.next.is_some();
     let first = found
         .groups
         .into_iter()
         .flat_map(|group| group.lines)
         .min_by(|a, b| a.at.cmp(&b.at));
     let chosen = query.chosen(attempt);
+    let none = if unread { "&none=unread" } else { "" };
     Ok(Redirect::to(&match first {
         Some(line) => {
             let anchor = rows::anchor(&line);
-            format!("/jobs/{id}/logs?{chosen}&at={}#{anchor}", told::encoded(&anchor))
+            format!("/jobs/{id}/logs?{chosen}{none}&at={}#{anchor}", told::encoded(&anchor))
         }
+        None if unread => format!("/jobs/{id}/logs?{chosen}{none}"),
         None => format!("/jobs/{id}/logs?{chosen}&none=error"),
     }))
 }

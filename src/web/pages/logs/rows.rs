@@ -224,6 +224,14 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_like_an_error_is_a_pattern_that_a_search_takes() {
+        for pattern in [ERROR, r"(\w+)=(\w+) (\w+)=(\w+)", r"loss=\d+\.\d{3,}"] {
+            assert!(search::Needle::new(pattern, true, true).is_ok(), "{pattern}");
+        }
+        assert!(search::Needle::new(r"\w{50}", true, false).is_err());
+    }
+
+    #[test]
     fn a_range_is_marked_whichever_end_is_named_first() {
         let rows = |at: Option<&str>, to: Option<&str>| -> Vec<bool> {
             let lines = (1..=4).map(|number| LogLine {
