@@ -28,7 +28,7 @@ use crate::{
     },
     telemetry::{self, TelemetryError},
     web::{self, WebState},
-    worker::{self, Worker, local::Local},
+    worker::{self, Worker, local::Local, starts::Starts},
 };
 
 /// How long open requests may take to end once a stop was asked for. Live views are ended at once.
@@ -400,6 +400,7 @@ async fn open_worker(
         jobs_url,
         runtimes: BTreeMap::from([(cluster, as_runtime)]),
         keep: config.keep.clone(),
+        starts: Starts::default(),
     });
     let local = Arc::new(Local {
         worker: worker.clone(),

@@ -11,8 +11,12 @@ use super::{Db, DbError};
 
 /// Points that are looked at per replica.
 const KEPT: usize = 60;
+/// Lines that are looked at per replica: so many give as many points, or more where rows were merged.
+const LINES: i64 = 30;
 
-/// The newest steps of every replica of an attempt, oldest first, from whatever series carried a step.
+/// The newest steps of every replica of an attempt, oldest first, from whatever series carried a step. Goes from series to
+/// series along the primary key and reads the end of each, however long the attempt has run. A series that reports more
+/// rarely than others counts as far back as those were read, so that its own pace is not taken for the replica's.
 pub async fn recent(
     db: &Db,
     job: JobId,
@@ -21,21 +25,34 @@ pub async fn recent(
 ) -> Result<BTreeMap<ReplicaKey, Vec<StepAt>>, DbError> {
     let rows = sqlx::query!(
         r#"/* steps::recent */
-        with replicas_of as (
-            select distinct role, index from metric_chunks
-            where class = $1 and owner_id = $2 and attempt = $3 and last_at > (
-                select max(last_at) - interval '6 hours' from metric_chunks where class = $1 and owner_id = $2 and attempt = $3)
+        with recursive keys as (
+            (select series, role, index from metric_chunks where class = $1 and owner_id = $2 and attempt = $3
+             order by series, role, index limit 1)
+            union all
+            select n.series, n.role, n.index from keys k cross join lateral (
+                select series, role, index from metric_chunks
+                where class = $1 and owner_id = $2 and attempt = $3
+                    and (series, role, index) > (k.series, k.role, k.index)
+                order by series, role, index limit 1
+            ) n
+        ), newest as (
+            select k.role, k.index, c.steps, c.times,
+                dense_rank() over (partition by k.role, k.index order by c.last_at desc) as line
+            from keys k cross join lateral (
+                select steps[cardinality(steps) - $4 + 1:] as steps, times[cardinality(steps) - $4 + 1:] as times, last_at
+                from metric_chunks
+                where class = $1 and owner_id = $2 and attempt = $3
+                    and series = k.series and role = k.role and index = k.index
+                order by seq desc limit $5
+            ) c where c.steps[cardinality(c.steps)] is not null
         )
-        select r.role, r.index, c.steps as "steps!: Vec<Option<i64>>", c.times from replicas_of r
-        cross join lateral (
-            select steps, times, last_at from metric_chunks
-            where class = $1 and owner_id = $2 and attempt = $3 and role = r.role and index = r.index
-                and steps[cardinality(steps)] is not null
-            order by last_at desc limit 40
-        ) c"#,
+        select role as "role!", index as "index!", steps as "steps!: Vec<Option<i64>>", times as "times!"
+        from newest where line <= $5"#,
         class.as_str(),
         job.0,
-        attempt
+        attempt,
+        KEPT as i32,
+        LINES
     )
     .fetch_all(&db.pool)
     .await?;

@@ -102,7 +102,7 @@ pub trait Runtime: Send + Sync + 'static {
         Ok(Value::Null)
     }
 
-    /// Waits until something happened (output, a start, an end) and names the attempts; none named: look at all. A
+    /// Waits until something happened (a start, an end) and names the attempts; none named: look at all. A
     /// hint that may come late or for nothing, so callers look at everything now and then; dropping the future loses
     /// nothing.
     async fn changed(&self) -> Vec<AttemptId> {

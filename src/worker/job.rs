@@ -1,6 +1,9 @@
 //! One look at one job: its wish, its attempt and what the runtime shows in, what `plan::attempt` says done.
 
+use std::{sync::Arc, time::Duration};
+
 use chrono::{DateTime, Utc};
+use tokio_util::task::AbortOnDropHandle;
 use trainyard_core::{
     model::{JobId, Observed, ObservedReplica, Outcome, Phase, ReplicaState},
     plan::{
@@ -13,6 +16,7 @@ use super::{
     WorkError, Worker, launch,
     post_mortem::{self, Right},
     record,
+    starts::Start,
 };
 use crate::{
     db::{
@@ -25,11 +29,14 @@ use crate::{
         logs::{JobKey, write},
         tasks::{self, Finish, Lease, TaskKind},
     },
-    runtimes::Runtime,
+    runtimes::{Runtime, RuntimeError},
 };
 
 /// Acts show their effect in the next observation; this many rounds follow each other before the timer takes over.
 const ROUNDS: usize = 3;
+/// A start is waited for as long as most of them take; beyond, it goes on by itself, and is asked about so often.
+const START_TAKES: Duration = Duration::from_secs(1);
+const ASK_ABOUT_START: chrono::Duration = chrono::Duration::seconds(2);
 
 pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     let id = JobId(lease.subject);
@@ -82,7 +89,9 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
 
         if let Some(attempt) = &attempt {
             for step in acts {
-                act(worker, lease, &job, attempt, step).await?;
+                if act(worker, lease, &job, attempt, step).await? == Done::GoesOn {
+                    return finish(worker, lease, Finish::At(now + ASK_ABOUT_START)).await;
+                }
             }
         }
         if last {
@@ -276,6 +285,14 @@ async fn attempt_facts(worker: &Worker, job: &JobRecord, attempt: &AttemptRecord
     })
 }
 
+/// How far an act came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    All,
+    /// The rest is done beside the looks.
+    GoesOn,
+}
+
 /// Does what a runtime does. Each of these may be repeated.
 async fn act(
     worker: &Worker,
@@ -283,22 +300,24 @@ async fn act(
     job: &JobRecord,
     attempt: &AttemptRecord,
     step: &Step,
-) -> Result<(), WorkError> {
+) -> Result<Done, WorkError> {
     let Some(runtime) = worker.runtime(attempt.cluster) else {
-        return Ok(());
+        return Ok(Done::All);
     };
     match step {
-        Step::StartProcesses => start(worker, lease, runtime.as_ref(), job, attempt).await,
+        Step::StartProcesses => return start(worker, lease, runtime, job, attempt).await,
         Step::SignalCheckpoint { signal } => {
             runtime.signal(attempt.id, record::signal_number(*signal)).await?;
-            asked(worker, lease, attempt, true, false).await
+            asked(worker, lease, attempt, true, false).await?;
         }
         Step::StopProcesses => {
+            drop(worker.starts.take(attempt.id));
             runtime.stop(attempt.id).await?;
-            asked(worker, lease, attempt, false, true).await
+            asked(worker, lease, attempt, false, true).await?;
         }
-        _ => Ok(()),
+        _ => {}
     }
+    Ok(Done::All)
 }
 
 async fn asked(
@@ -319,16 +338,26 @@ async fn asked(
 async fn start(
     worker: &Worker,
     lease: &Lease,
-    runtime: &dyn Runtime,
+    runtime: &Arc<dyn Runtime>,
     job: &JobRecord,
     attempt: &AttemptRecord,
-) -> Result<(), WorkError> {
-    let refused = match launch::assemble(worker, job, attempt).await? {
-        Ok(launch) => match runtime.start(&launch).await {
-            Err(crate::runtimes::RuntimeError::Refused { message, .. }) => message,
-            other => return Ok(other?),
-        },
+) -> Result<Done, WorkError> {
+    let (begun, patience) = match worker.starts.take(attempt.id) {
+        Some(start) => (Ok(start), Duration::ZERO),
+        None if !worker.starts.has_room() => return Ok(Done::GoesOn),
+        None => (begin(worker, runtime.clone(), job, attempt).await?, START_TAKES),
+    };
+    let refused = match begun {
         Err(message) => message,
+        Ok(mut start) => match tokio::time::timeout(patience, &mut start).await {
+            Err(_) => {
+                worker.starts.keep(attempt.id, start);
+                return Ok(Done::GoesOn);
+            }
+            Ok(Ok(Err(RuntimeError::Refused { message, .. }))) => message,
+            Ok(Ok(other)) => return Ok(other.map(|()| Done::All)?),
+            Ok(Err(panicked)) => Err(RuntimeError::Retry(format!("the start was broken off: {panicked}")))?,
+        },
     };
     let now = worker.clock.now();
     let mut tx = worker.db.begin().await?;
@@ -344,7 +373,19 @@ async fn start(
         };
         attempts::change_replica(&mut tx, job.id, attempt.id, &replica.key, &change, now).await?;
     }
-    Ok(tx.commit().await.map_err(DbError::from)?)
+    tx.commit().await.map_err(DbError::from)?;
+    Ok(Done::All)
+}
+
+/// A start of its own, or words for the person where it can't be made.
+async fn begin(
+    worker: &Worker,
+    runtime: Arc<dyn Runtime>,
+    job: &JobRecord,
+    attempt: &AttemptRecord,
+) -> Result<Result<Start, String>, WorkError> {
+    let launch = launch::assemble(worker, job, attempt).await?;
+    Ok(launch.map(|launch| AbortOnDropHandle::new(tokio::spawn(async move { runtime.start(&launch).await }))))
 }
 
 /// What the restart policy said after an attempt that ended badly, for the post-mortem.

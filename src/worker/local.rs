@@ -147,7 +147,7 @@ impl Local {
             if let Err(error) = self.poke(&changed).await {
                 tracing::debug!(%error, "could not poke jobs whose processes changed");
             }
-            // Output is news too; a chatty job is looked at a few times a second and not for every line.
+            // What starts or ends together is told together.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -42,6 +42,7 @@ pub mod queue;
 pub mod record;
 pub mod seal;
 pub mod sequencer;
+pub mod starts;
 pub mod upkeep;
 
 /// How long a claim lasts; slow work extends it.
@@ -67,6 +68,7 @@ pub struct Worker {
     pub runtimes: BTreeMap<ClusterId, Arc<dyn Runtime>>,
     /// How long what is over is kept.
     pub keep: Keep,
+    pub starts: starts::Starts,
 }
 
 /// Why a look did not end with an answer. All of these are passing: the task is tried again.

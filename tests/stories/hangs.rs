@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use trainyard::db::page_reads;
+use trainyard::db::{page_reads, steps};
+use trainyard_core::model::Retention;
 
 use crate::world::{World, document};
 
@@ -108,4 +109,29 @@ async fn a_slow_evaluation_is_flagged_and_not_killed_and_the_flag_goes() {
             .is_none_or(|slow| slow["status"] == "false")
     );
     assert_eq!(world.attempts(&job).await.len(), 1);
+}
+
+#[tokio::test]
+async fn many_series_of_one_line_do_not_crowd_out_the_steps_before() {
+    let mut world = World::new().await;
+    let job = world.submit(document("many-series", 2, "1", json!({}))).await;
+    world.pass(1.0).await;
+    let numbers: String = (0..20).map(|series| format!(" number_{series}=0.5")).collect();
+    for step in 1..=35 {
+        for rank in [0, 1] {
+            let rare = if step % 5 == 0 { " eval_loss=0.25" } else { "" };
+            world
+                .runtime
+                .print(&job, 1, rank, &format!("step={step}{numbers}{rare}\n"));
+        }
+        world.pass(1.0).await;
+    }
+    let found = steps::recent(&world.db, job.parse().expect("an id"), Retention::Standard, 1)
+        .await
+        .expect("an answer");
+    assert_eq!(found.len(), 2, "{found:?}");
+    for (replica, steps) in found {
+        let steps: Vec<i64> = steps.iter().map(|at| at.step).collect();
+        assert_eq!(steps, (6..=35).collect::<Vec<i64>>(), "{replica:?}");
+    }
 }

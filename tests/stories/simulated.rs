@@ -40,6 +40,8 @@ struct State {
     /// Replicas pay no attention to SIGTERM and end with their document's grace.
     stubborn: bool,
     failed_acts: Vec<String>,
+    /// Starts of jobs with such a name never end.
+    stuck: Option<String>,
 }
 
 pub struct Attempt {
@@ -89,6 +91,10 @@ impl Simulated {
                 }
             }
         }
+    }
+
+    pub fn never_starts(&self, name: &str) {
+        self.state().stuck = Some(name.to_owned());
     }
 
     pub fn make_stubborn(&self) {
@@ -170,6 +176,9 @@ fn exit(at: DateTime<Utc>, code: Option<i32>, signal: Option<i32>, stop_requeste
 #[async_trait]
 impl Runtime for Simulated {
     async fn start(&self, launch: &Launch) -> Result<(), RuntimeError> {
+        if self.state().stuck.as_deref() == Some(&launch.job_name) {
+            std::future::pending::<()>().await;
+        }
         self.act(format!("start {}", launch.attempt), |state, now| {
             let held = state.hold_starts;
             state.attempts.entry(launch.attempt).or_insert_with(|| Attempt {

@@ -118,3 +118,28 @@ async fn a_job_whose_server_died_after_its_create_is_admitted_all_the_same() {
     world.pass(3.0).await;
     world.assert_phase(&job, "running").await;
 }
+
+#[tokio::test]
+async fn a_start_that_takes_for_ever_holds_up_nobody_and_can_be_cancelled() {
+    let mut world = World::new().await;
+    world.runtime.never_starts("slow-code");
+    let story = async {
+        let mut slow = Vec::new();
+        for _ in 0..20 {
+            slow.push(world.submit_unseen(document("slow-code", 1, "1m", json!({}))).await);
+        }
+        let other = world.submit(document("other", 1, "1", json!({}))).await;
+        world.pass(5.0).await;
+        world.assert_phase(&other, "running").await;
+        for job in &slow {
+            world.assert_phase(job, "starting").await;
+        }
+        world.wish(&slow[0], "cancel").await;
+        world.pass(3.0).await;
+        world.assert_phase(&slow[0], "cancelled").await;
+        world.assert_phase(&slow[1], "starting").await;
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(120), story)
+        .await
+        .expect("it holds up the worker");
+}

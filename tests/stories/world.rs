@@ -37,6 +37,7 @@ use trainyard::{
         about::FromRecords,
         ingest::{Ingest, Settings},
         post_mortem::{self, Right},
+        starts::Starts,
     },
 };
 use trainyard_core::model::{ClusterId, WorkerId};
@@ -110,6 +111,7 @@ impl World {
             jobs_url: None,
             runtimes: BTreeMap::from([(cluster, as_runtime.clone())]),
             keep,
+            starts: Starts::default(),
         });
         let (seals, _seals) = tokio::sync::mpsc::channel(10_000);
         let about = Arc::new(FromRecords(worker.clone()));
@@ -292,6 +294,7 @@ impl World {
             keys: self.worker.keys.clone(),
             runtimes: self.worker.runtimes.clone(),
             keep: self.worker.keep.clone(),
+            starts: Starts::default(),
         }
     }
 

@@ -307,7 +307,7 @@ impl Runtime for LocalRuntime {
                 .look_for_new_at
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            // The look comes first when both are due: a job that never stops printing must not put it off for ever.
+            // The look comes first when both are due: starts and ends that never stop must not put it off for ever.
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(at) => {}

@@ -1,4 +1,5 @@
-//! Being woken when replicas write, start or end, without looking at every file.
+//! Being woken when replicas start or end, without looking at every file. What they print is no news: ingest reads it by
+//! its own clock, and nothing is decided from it that would not bear to wait for the job's timer.
 //!
 //! One inotify watch per replica folder, read by one thread. Where the kernel grants no more watches, the folders left
 //! over are looked at every [`LOOK_EVERY`]; only those.
@@ -23,7 +24,7 @@ use trainyard_core::model::AttemptId;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What a flood of small writes tells within this time is told at once.
+/// What a flood of starts and ends tells within this time is told at once.
 const TOGETHER: Duration = Duration::from_millis(5);
 
 /// Records whose arrival is news.
@@ -51,9 +52,9 @@ struct State {
     overflown: bool,
 }
 
-/// What a folder showed when it was last looked at: the lengths of the outputs and which records are there.
+/// What a folder showed when it was last looked at: which records are there, and how long.
 #[derive(Default, PartialEq, Eq)]
-struct Look([Option<u64>; 5]);
+struct Look([Option<u64>; RECORDS.len()]);
 
 impl Watcher {
     pub fn new() -> Self {
@@ -79,7 +80,7 @@ impl Watcher {
 
     /// Watches a replica's folder until its end is recorded.
     pub fn add(&self, attempt: AttemptId, folder: &Path) {
-        let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE;
+        let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE;
         let mut state = self.shared.state();
         let inotify = self.shared.inotify.as_ref().filter(|_| self._alive.is_some());
         match inotify.and_then(|inotify| inotify.add_watch(folder, flags).ok()) {
@@ -160,7 +161,7 @@ impl Shared {
             if now != *before {
                 changed.insert(*attempt);
             }
-            let [.., failed, ended] = now.0;
+            let [_, failed, ended] = now.0;
             *before = now;
             folder.exists() && failed.is_none() && ended.is_none()
         });
@@ -187,7 +188,6 @@ impl State {
             return false;
         };
         let is_news = match name {
-            "stdout" | "stderr" => mask.contains(AddWatchFlags::IN_MODIFY),
             // Its holder, the shim, has gone.
             "lock" => mask.contains(AddWatchFlags::IN_CLOSE_WRITE),
             record => RECORDS.contains(&record),
@@ -205,15 +205,7 @@ impl State {
 
 impl Look {
     fn at(folder: &Path) -> Self {
-        let length = |name: &str| fs::metadata(folder.join(name)).ok().map(|meta| meta.len());
-        let [started, failed, ended] = RECORDS;
-        Self([
-            length("stdout"),
-            length("stderr"),
-            length(started),
-            length(failed),
-            length(ended),
-        ])
+        Self(RECORDS.map(|name| fs::metadata(folder.join(name)).ok().map(|meta| meta.len())))
     }
 }
 
@@ -238,7 +230,7 @@ mod tests {
             let news = tokio::time::timeout(Duration::from_secs(60), watcher.changed()).await;
             news.expect("woken")
         };
-        let writer = async { fs::write(place.path().join("stdout"), "x").expect("written") };
+        let writer = async { fs::write(place.path().join("started.json"), "{}").expect("written") };
         let (news, ()) = tokio::join!(news, writer);
         assert_eq!(news, [attempt]);
         fs::write(place.path().join("exit.json"), "{}").expect("written");
@@ -247,5 +239,22 @@ mod tests {
             watcher.shared.state().looked_at.is_empty(),
             "an ended replica is not looked at any more"
         );
+    }
+
+    #[tokio::test]
+    async fn what_a_replica_prints_is_no_news() {
+        for watcher in [Watcher::new(), Watcher::over(None)] {
+            let [prints, ends] = [1, 2].map(|number| AttemptId(Uuid::from_u128(number)));
+            let [printing, ending] = [prints, ends].map(|attempt| {
+                let place = tempfile::tempdir().expect("a folder");
+                fs::write(place.path().join("stdout"), "").expect("written");
+                watcher.add(attempt, place.path());
+                place
+            });
+            fs::write(printing.path().join("stdout"), "on and on").expect("written");
+            fs::write(ending.path().join("exit.json"), "{}").expect("written");
+            let news = tokio::time::timeout(Duration::from_secs(60), watcher.changed()).await;
+            assert_eq!(news.expect("woken"), [ends]);
+        }
     }
 }

@@ -16,6 +16,8 @@ use crate::{
 /// How often an attempt is looked at when nothing wakes us earlier. Runtimes wake; this is the safety net.
 const LOOK_STARTING: Duration = Duration::seconds(2);
 const LOOK_RUNNING: Duration = Duration::seconds(30);
+/// What was flagged as slow or hung is looked at more often, so that the flag goes soon after it goes on.
+const LOOK_UNWELL: Duration = Duration::seconds(5);
 const LOOK_STOPPING: Duration = Duration::seconds(1);
 pub(super) const LOOK_BLIND: Duration = Duration::seconds(10);
 
@@ -131,7 +133,10 @@ fn live(mut desk: Desk<'_>, mut attempt: AttemptFacts, sight: Option<Sight<'_>>,
             }
             desk.timed(LOOK_STARTING)
         }
-        AttemptPhase::Running => desk.timed(LOOK_RUNNING),
+        AttemptPhase::Running => desk.timed(match hang {
+            Some(Judgement::Slow { .. } | Judgement::Hung { .. }) => LOOK_UNWELL,
+            _ => LOOK_RUNNING,
+        }),
         AttemptPhase::Stopping | AttemptPhase::Ended => stop_processes(desk, &attempt),
     }
 }
