@@ -188,7 +188,6 @@ pub async fn revoke(
     PathOf(id): PathOf<TokenId>,
 ) -> Result<Redirect, Error> {
     state.actions.revoke_token(asker.ask(), id).await?;
-    state.access.drop_all();
     Ok(Redirect::to("/settings?done=revoked"))
 }
 

@@ -55,7 +55,6 @@ pub async fn remove_member(
     PathOf((team, user)): PathOf<(TeamId, UserId)>,
 ) -> Result<Redirect, Error> {
     state.actions.remove_member(asker.ask(), team, user).await?;
-    state.access.drop_all();
     // Whoever took themselves out has no way back to the team's page.
     let gone = user == asker.caller.actor.user && !asker.caller.actor.admin;
     Ok(Redirect::to(&match gone {

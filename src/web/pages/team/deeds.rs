@@ -71,7 +71,6 @@ pub async fn put_member(
         state.actions.put_member(asker.ask(), team, user, role).await
     };
     let done = done.await;
-    state.access.drop_all();
     let typed = Typed {
         user: sent.user,
         role: sent.role,
