@@ -22,5 +22,7 @@ mod postgres_rights;
 mod restored;
 #[path = "house/rooms.rs"]
 mod rooms;
+#[path = "house/silent.rs"]
+mod silent;
 #[path = "house/up.rs"]
 mod up;

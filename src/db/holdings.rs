@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use trainyard_core::model::WorkerId;
 use uuid::Uuid;
 
-use super::{Db, DbError, fences};
+use super::{Db, DbError, fences, in_time};
 
 /// The right to do one piece of long-lived work.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,26 +35,30 @@ pub async fn acquire(
     term: Duration,
     now: DateTime<Utc>,
 ) -> Result<Option<Holding>, DbError> {
-    let fence = sqlx::query_scalar!(
-        r#"/* holdings::acquire */
-        insert into holdings (kind, subject_id, shard, worker_id, fence, acquired_at, expires_at)
-        values ($1, $2, $3, $4, 1, $5, $6)
-        on conflict (kind, subject_id, shard) do update set
-            worker_id = $4,
-            expires_at = $6,
-            fence = holdings.fence + case when holdings.worker_id = $4 and holdings.expires_at > $5 then 0 else 1 end,
-            acquired_at = case when holdings.worker_id = $4 then holdings.acquired_at else $5 end
-        where holdings.worker_id = $4 or holdings.expires_at <= $5
-        returning fence"#,
-        kind,
-        subject,
-        shard,
-        worker.0,
-        now,
-        now + term
+    let mut connection = db.pool.acquire().await?;
+    let fence = in_time(
+        sqlx::query_scalar!(
+            r#"/* holdings::acquire */
+            insert into holdings (kind, subject_id, shard, worker_id, fence, acquired_at, expires_at)
+            values ($1, $2, $3, $4, 1, $5, $6)
+            on conflict (kind, subject_id, shard) do update set
+                worker_id = $4,
+                expires_at = $6,
+                fence = holdings.fence + case when holdings.worker_id = $4 and holdings.expires_at > $5 then 0 else 1 end,
+                acquired_at = case when holdings.worker_id = $4 then holdings.acquired_at else $5 end
+            where holdings.worker_id = $4 or holdings.expires_at <= $5
+            returning fence"#,
+            kind,
+            subject,
+            shard,
+            worker.0,
+            now,
+            now + term
+        )
+        .fetch_optional(&mut *connection),
     )
-    .fetch_optional(&db.pool)
-    .await?;
+    .await
+    .inspect_err(|_| connection.close_on_drop())?;
     Ok(fence.map(|fence| Holding {
         kind,
         subject,

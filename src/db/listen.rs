@@ -9,7 +9,7 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-use super::Db;
+use super::{ANSWERS_WITHIN, Db, in_time};
 
 /// Why to look.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,10 @@ pub enum Wake {
 pub struct Listener {
     sender: broadcast::Sender<Wake>,
 }
+
+/// After so long without a word the database is asked whether it is still there: a connection whose other end went away
+/// without closing it looks like one on which nothing happens.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Wake-ups that a slow subscriber may leave waiting; beyond, it is told that it missed some.
 const WAITING: usize = 1024;
@@ -53,10 +57,12 @@ impl Listener {
 
 async fn listen(db: &Db, channels: &[&str], sender: &broadcast::Sender<Wake>) {
     let options = db.pool.connect_options();
-    let pool = PgPoolOptions::new()
-        .max_connections(1)
-        .connect_lazy_with((*options).clone());
     loop {
+        // A pool each time: a connection that is given up sees to its own end, and the next one is not to wait for that.
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(ANSWERS_WITHIN)
+            .connect_lazy_with((*options).clone());
         if let Err(error) = listen_once(&pool, channels, sender).await {
             tracing::debug!(%error, "the connection for wake-ups is gone; making another");
         }
@@ -71,10 +77,17 @@ async fn listen_once(
     sender: &broadcast::Sender<Wake>,
 ) -> Result<(), sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen_all(channels.iter().copied()).await?;
+    in_time(listener.listen_all(channels.iter().copied())).await?;
     // Nobody listening to us is not an error: somebody may subscribe later.
     sender.send(Wake::Reconnected).ok();
-    while let Some(notification) = listener.try_recv().await? {
+    loop {
+        let Ok(heard) = tokio::time::timeout(SILENCE, listener.try_recv()).await else {
+            in_time(sqlx::query("/* listen::ping */ select 1").execute(&mut listener)).await?;
+            continue;
+        };
+        let Some(notification) = heard? else {
+            return Ok(());
+        };
         sender
             .send(Wake::Notified {
                 channel: notification.channel().to_owned(),
@@ -82,5 +95,4 @@ async fn listen_once(
             })
             .ok();
     }
-    Ok(())
 }

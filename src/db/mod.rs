@@ -64,6 +64,8 @@ pub type Tx<'a> = sqlx::Transaction<'a, sqlx::Postgres>;
 
 /// How long one waits for a free connection.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long what must not hang is waited for: a database that went away without a word never answers, and closes nothing.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The database handle. Cheap to clone.
 #[derive(Clone)]
@@ -135,6 +137,13 @@ impl Db {
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
+}
+
+/// A statement's answer, or that there was none within [`ANSWERS_WITHIN`]. What the statement did is not known then,
+/// and its connection is of no use any more: a pool that got it back would wait for it.
+pub(crate) async fn in_time<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    let answer = tokio::time::timeout(ANSWERS_WITHIN, work).await;
+    answer.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }
 
 /// The migrations in this binary; the last one's version is the schema that it needs.

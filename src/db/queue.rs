@@ -27,8 +27,14 @@ pub struct WaitingRow {
 /// The front of the queue, in its order. Left out are jobs that nobody wants to run, those in a backoff (see
 /// [`next_backoff`]), those whose last attempt's output is still being stored (the checkpoint to go on from may be in
 /// it; after a minute it is not waited for any more), and those that were just found to be bigger than the cluster: thousands of these must not hide
-/// what stands behind them.
-pub async fn front(db: &Db, cluster: ClusterId, limit: i64, now: DateTime<Utc>) -> Result<Vec<WaitingRow>, DbError> {
+/// what stands behind them. With `after`, what comes behind that one.
+pub async fn front(
+    db: &Db,
+    cluster: ClusterId,
+    after: Option<&WaitingRow>,
+    limit: i64,
+    now: DateTime<Utc>,
+) -> Result<Vec<WaitingRow>, DbError> {
     let rows = sqlx::query!(
         r#"/* queue::front */
         select id, name, team_id, priority, queued_at, not_before, document, why from jobs
@@ -39,12 +45,16 @@ pub async fn front(db: &Db, cluster: ClusterId, limit: i64, now: DateTime<Utc>) 
                 select 1 from attempts a where a.job_id = jobs.id and a.number = jobs.attempt
                     and a.output_stored_at is null and a.ended_at > $5
             ))
+            and ($6::int is null or (-priority, queued_at, id) > (-$6, $7, $8))
         order by priority desc, queued_at, id limit $2"#,
         cluster.0,
         limit,
         now,
         now - chrono::Duration::seconds(30),
-        now - chrono::Duration::seconds(60)
+        now - chrono::Duration::seconds(60),
+        after.map(|row| row.priority),
+        after.map(|row| row.queued_at),
+        after.map(|row| row.id.0)
     )
     .fetch_all(&db.pool)
     .await?;

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use trainyard_core::model::WorkerId;
 use uuid::Uuid;
 
-use super::{Db, DbError, fences};
+use super::{Db, DbError, fences, in_time};
 
 /// The kinds of tasks. The subject's kind follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,26 +125,30 @@ pub async fn claim(
     token: Uuid,
 ) -> Result<Vec<Lease>, DbError> {
     let until = now + lease;
-    let rows = sqlx::query!(
-        r#"/* tasks::claim */
-        update tasks set lease_token = $1, lease_worker = $2, wake_at = $3, claimed_pokes = pokes
-        where (kind, subject_id) in (
-            select kind, subject_id from tasks
-            where wake_at <= $4 and (machine_id is null or machine_id = any($5))
-                and (kind in ('check', 'upkeep') or not exists (select from installation where restored_at is not null))
-            order by wake_at limit $6
-            for update skip locked
+    let mut connection = db.pool.acquire().await?;
+    let rows = in_time(
+        sqlx::query!(
+            r#"/* tasks::claim */
+            update tasks set lease_token = $1, lease_worker = $2, wake_at = $3, claimed_pokes = pokes
+            where (kind, subject_id) in (
+                select kind, subject_id from tasks
+                where wake_at <= $4 and (machine_id is null or machine_id = any($5))
+                    and (kind in ('check', 'upkeep') or not exists (select from installation where restored_at is not null))
+                order by wake_at limit $6
+                for update skip locked
+            )
+            returning kind, subject_id, failures"#,
+            token,
+            worker.0,
+            until,
+            now,
+            machines,
+            limit
         )
-        returning kind, subject_id, failures"#,
-        token,
-        worker.0,
-        until,
-        now,
-        machines,
-        limit
+        .fetch_all(&mut *connection),
     )
-    .fetch_all(&db.pool)
-    .await?;
+    .await
+    .inspect_err(|_| connection.close_on_drop())?;
     let mut leases = Vec::with_capacity(rows.len());
     for row in rows {
         let kind = TaskKind::ALL
@@ -202,17 +206,21 @@ pub async fn free(tx: &mut PgConnection, lease: &Lease) -> Result<(), DbError> {
 /// Extends the lease while slow work goes on.
 pub async fn extend(db: &Db, lease: &mut Lease, by: Duration, now: DateTime<Utc>) -> Result<(), DbError> {
     let until = now + by;
-    let done = sqlx::query!(
-        r#"/* tasks::extend */
-        update tasks set wake_at = $4 where kind = $1 and subject_id = $2 and lease_token = $3 and wake_at > $5"#,
-        lease.kind.as_str(),
-        lease.subject,
-        lease.token,
-        until,
-        now
+    let mut connection = db.pool.acquire().await?;
+    let done = in_time(
+        sqlx::query!(
+            r#"/* tasks::extend */
+            update tasks set wake_at = $4 where kind = $1 and subject_id = $2 and lease_token = $3 and wake_at > $5"#,
+            lease.kind.as_str(),
+            lease.subject,
+            lease.token,
+            until,
+            now
+        )
+        .execute(&mut *connection),
     )
-    .execute(&db.pool)
-    .await?;
+    .await
+    .inspect_err(|_| connection.close_on_drop())?;
     if done.rows_affected() == 0 {
         return Err(DbError::Fenced);
     }

@@ -1,6 +1,6 @@
 //! Processes as `/proc` shows them. A process is named by boot, pid and start time, so that a reused pid is another one.
 
-use std::{fs, io};
+use std::{collections::HashMap, fs, io};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -114,6 +114,28 @@ pub fn all() -> io::Result<Vec<(i32, Stat)>> {
     Ok(found)
 }
 
+/// Those of `all` that are in the session that a process leads or led. None where its number is another one's by now: that
+/// session is a stranger's.
+pub fn session(all: &[(i32, Stat)], leader: &ProcessId) -> Vec<i32> {
+    let is_another = |&(pid, stat): &(i32, Stat)| pid == leader.pid && stat.start_ticks != leader.start_ticks;
+    if all.iter().any(is_another) {
+        return Vec::new();
+    }
+    let members = all.iter().filter(|(_, stat)| stat.session == leader.pid);
+    members.map(|&(pid, _)| pid).collect()
+}
+
+/// Those of `all` that come from a process, however far above it is.
+pub fn descendants(all: &[(i32, Stat)], of: i32) -> Vec<i32> {
+    let parents: HashMap<i32, i32> = all.iter().map(|&(pid, stat)| (pid, stat.parent)).collect();
+    let descends = |pid: i32| {
+        std::iter::successors(parents.get(&pid), |&parent| parents.get(parent))
+            .take(all.len())
+            .any(|&parent| parent == of)
+    };
+    all.iter().map(|&(pid, _)| pid).filter(|&pid| descends(pid)).collect()
+}
+
 /// The variable that marks every process of a replica, so that those that left its session are found as well.
 pub const MARKER: &str = "TRAINYARD_INCARNATION";
 
@@ -147,6 +169,24 @@ mod tests {
         let stat = Stat::parse(line).expect("a whole line");
         assert_eq!((stat.state, stat.parent, stat.group, stat.session), ('S', 7, 42, 41));
         assert_eq!((stat.cpu_ticks, stat.start_ticks, stat.resident_pages), (100, 987, 55));
+    }
+
+    #[test]
+    fn a_session_of_a_reused_number_is_a_strangers() {
+        let stat = |session: i32, start_ticks: u64| {
+            let line = format!("1 (x) S 1 {session} {session} 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 {start_ticks} 0 0 0");
+            Stat::parse(&line).expect("a whole line")
+        };
+        let leader = ProcessId {
+            boot: String::new(),
+            pid: 42,
+            start_ticks: 100,
+        };
+        let ours = [(42, stat(42, 100)), (43, stat(42, 150)), (44, stat(44, 160))];
+        assert_eq!(session(&ours, &leader), [42, 43]);
+        assert_eq!(session(&ours[1..], &leader), [43], "what outlives its leader");
+        let theirs = [(42, stat(42, 900)), (43, stat(42, 950))];
+        assert_eq!(session(&theirs, &leader), [0; 0]);
     }
 
     #[test]

@@ -349,28 +349,14 @@ impl Watch {
             .map_or_else(Vec::new, |cgroup| cgroup.processes());
         if !(self.ours && self.childless) {
             let all = process::all().unwrap_or_default();
-            let parents: std::collections::HashMap<i32, i32> =
-                all.iter().map(|&(pid, stat)| (pid, stat.parent)).collect();
-            let descends = |pid: i32| {
-                let mut above = parents.get(&pid);
-                std::iter::from_fn(|| {
-                    let parent = *above?;
-                    above = parents.get(&parent);
-                    Some(parent)
-                })
-                .take(all.len())
-                .any(|parent| parent == own)
-            };
-            let marker = self.spec.incarnation.to_string();
-            found.extend(all.iter().filter_map(|&(pid, stat)| {
-                let is_its = stat.session == self.started.process.pid
-                    || if self.ours {
-                        descends(pid)
-                    } else {
-                        pid != own && process::is_marked(pid, &marker)
-                    };
-                is_its.then_some(pid)
-            }));
+            found.extend(process::session(&all, &self.started.process));
+            if self.ours {
+                found.extend(process::descendants(&all, own));
+            } else {
+                let marker = self.spec.incarnation.to_string();
+                let others = all.iter().map(|&(pid, _)| pid).filter(|&pid| pid != own);
+                found.extend(others.filter(|&pid| process::is_marked(pid, &marker)));
+            }
         }
         found.retain(|&pid| process::stat(pid).is_ok_and(|stat| !stat.has_ended()));
         found.sort_unstable();

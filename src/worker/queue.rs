@@ -26,6 +26,8 @@ use crate::db::{
 
 /// Waiting jobs that one look weighs.
 const LOOK_AHEAD: usize = 2_000;
+/// Where many of them can't start for want of a secret, it reads on for others, so many times as far.
+const PAGES: usize = 10;
 /// The first of the queue hear at once what changed; those further back every half minute, since each admission
 /// changes something for all of them.
 const FRONT: usize = 64;
@@ -36,13 +38,11 @@ const NEXT_LOOK: Duration = Duration::seconds(15);
 pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     let cluster = ClusterId(lease.subject);
     let now = worker.clock.now();
-    let mut rows = queue::front(&worker.db, cluster, LOOK_AHEAD as i64, now).await?;
+    let (rows, full) = front(worker, cluster, now).await?;
     if rows.is_empty() {
         let how = next_look(worker, cluster, None, now).await?;
         return finish(worker, lease, how).await;
     }
-    let full = rows.len() == LOOK_AHEAD;
-    hold_back_without_secrets(worker, &mut rows).await?;
     let holders: Vec<Holder> = queue::holders(&worker.db, cluster)
         .await?
         .into_iter()
@@ -78,6 +78,26 @@ pub async fn look(worker: &Worker, lease: &Lease) -> Result<(), WorkError> {
     Ok(tx.commit().await.map_err(DbError::from)?)
 }
 
+/// The first jobs of the queue that have their secrets, in its order; and whether more may stand behind them.
+async fn front(worker: &Worker, cluster: ClusterId, now: DateTime<Utc>) -> Result<(Vec<WaitingRow>, bool), WorkError> {
+    let (mut rows, mut full) = (Vec::new(), true);
+    let mut known = BTreeMap::new();
+    let mut after = None;
+    for _ in 0..PAGES {
+        let mut page = queue::front(&worker.db, cluster, after.as_ref(), LOOK_AHEAD as i64, now).await?;
+        full = page.len() == LOOK_AHEAD;
+        after = page.last().cloned();
+        hold_back_without_secrets(worker, &mut known, &mut page).await?;
+        rows.append(&mut page);
+        if !full || rows.len() >= LOOK_AHEAD {
+            break;
+        }
+    }
+    full |= rows.len() > LOOK_AHEAD;
+    rows.truncate(LOOK_AHEAD);
+    Ok((rows, full))
+}
+
 /// When this queue is looked at again. While anything waits, at the end of the next backoff and every [`NEXT_LOOK`]: no
 /// poke tells of a secret that was put, a cluster that grew, or output that will never be stored.
 async fn next_look(
@@ -104,8 +124,11 @@ async fn finish(worker: &Worker, lease: &Lease, how: Finish) -> Result<(), WorkE
 
 /// Takes out jobs whose secrets are not there: starting them would only fail, and they must not hold up others.
 /// "Why" names the secret by itself, from the records.
-async fn hold_back_without_secrets(worker: &Worker, rows: &mut Vec<WaitingRow>) -> Result<(), WorkError> {
-    let mut known: BTreeMap<TeamId, Vec<(String, Vec<String>)>> = BTreeMap::new();
+async fn hold_back_without_secrets(
+    worker: &Worker,
+    known: &mut BTreeMap<TeamId, Vec<(String, Vec<String>)>>,
+    rows: &mut Vec<WaitingRow>,
+) -> Result<(), WorkError> {
     for row in rows.iter().filter(|row| !launch::secret_refs(&row.document).is_empty()) {
         if let std::collections::btree_map::Entry::Vacant(place) = known.entry(row.team) {
             place.insert(secret_values::known_keys(&worker.db, row.team).await?);

@@ -97,6 +97,57 @@ async fn a_missing_secret_is_named_and_the_job_starts_once_it_is_there() {
 }
 
 #[tokio::test]
+async fn jobs_that_name_no_cluster_are_spread_by_one_look_and_those_alike_hear_the_same() {
+    let mut world = World::new().await;
+    let _other = world.another_machine("other").await;
+    let mut big = Vec::new();
+    for name in ["one", "two", "three"] {
+        world.submit_unseen(document(name, 1, "1", json!({}))).await;
+        big.push(world.submit_unseen(document("big", 1, "64", json!({}))).await);
+    }
+    world.submit(document("four", 1, "1", json!({}))).await;
+    let placed: Vec<i64> =
+        sqlx::query_scalar("select count(*) from jobs where cluster_id is not null group by cluster_id")
+            .fetch_all(world.db.pool())
+            .await
+            .expect("an answer");
+    assert_eq!(placed, [2, 2]);
+    for job in &big {
+        world.assert_phase(job, "queued").await;
+        let why = world.why(job).await;
+        assert_eq!(why["why"]["reasons"][0]["code"], "no_cluster_fits", "{why:#}");
+    }
+    let told: i64 = sqlx::query_scalar("select count(distinct why -> 'job') from jobs where name = 'big'")
+        .fetch_one(world.db.pool())
+        .await
+        .expect("an answer");
+    assert_eq!(told, 3, "each of itself");
+}
+
+#[tokio::test]
+async fn thousands_of_jobs_without_their_secret_do_not_hide_what_stands_behind_them() {
+    let mut world = World::new().await;
+    let secret = json!({ "values": { "key": "s3cret-value" } });
+    world.ask("PUT", "/api/v1/secrets/wandb", Some(&secret)).await;
+    let blocker = world.submit(document("blocker", 1, "4", json!({}))).await;
+    let env = json!({ "env": { "WANDB_API_KEY": { "secretRef": { "name": "wandb", "key": "key" } } } });
+    let secretive = world.submit(document("secretive", 1, "1", env)).await;
+    sqlx::query(
+        "insert into jobs select (jsonb_populate_record(j, jsonb_build_object('id', gen_random_uuid()))).*
+         from jobs j, generate_series(1, 2000) where j.name = 'secretive'",
+    )
+    .execute(world.db.pool())
+    .await
+    .expect("two thousand like it");
+    world.ask("DELETE", "/api/v1/secrets/wandb", None).await;
+    let plain = world.submit(document("plain", 1, "1", json!({}))).await;
+    world.wish(&blocker, "cancel").await;
+    world.pass(3.0).await;
+    world.assert_phase(&plain, "running").await;
+    world.assert_phase(&secretive, "queued").await;
+}
+
+#[tokio::test]
 async fn a_cluster_whose_worker_is_gone_is_stale_and_says_since_when() {
     let mut world = World::new().await;
     let running = world.submit(document("running", 1, "1", json!({}))).await;
