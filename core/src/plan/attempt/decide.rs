@@ -16,8 +16,10 @@ use crate::{
 /// How often an attempt is looked at when nothing wakes us earlier. Runtimes wake; this is the safety net.
 const LOOK_STARTING: Duration = Duration::seconds(2);
 const LOOK_RUNNING: Duration = Duration::seconds(30);
-/// What was flagged as slow or hung is looked at more often, so that the flag goes soon after it goes on.
-const LOOK_UNWELL: Duration = Duration::seconds(5);
+/// What reports steps, or may yet begin to, is looked at more often than the least time after which a step is slow, so
+/// that none is missed and a flag goes soon after it goes on.
+const LOOK_MEASURED: Duration = Duration::seconds(2);
+const YOUNG: Duration = Duration::minutes(5);
 const LOOK_STOPPING: Duration = Duration::seconds(1);
 pub(super) const LOOK_BLIND: Duration = Duration::seconds(10);
 
@@ -133,10 +135,11 @@ fn live(mut desk: Desk<'_>, mut attempt: AttemptFacts, sight: Option<Sight<'_>>,
             }
             desk.timed(LOOK_STARTING)
         }
-        AttemptPhase::Running => desk.timed(match hang {
-            Some(Judgement::Slow { .. } | Judgement::Hung { .. }) => LOOK_UNWELL,
-            _ => LOOK_RUNNING,
-        }),
+        AttemptPhase::Running => {
+            let unmeasured = matches!(hang, None | Some(Judgement::TooEarly { .. }));
+            let old = attempt.running_at.is_some_and(|at| desk.now - at > YOUNG);
+            desk.timed(if unmeasured && old { LOOK_RUNNING } else { LOOK_MEASURED })
+        }
         AttemptPhase::Stopping | AttemptPhase::Ended => stop_processes(desk, &attempt),
     }
 }
