@@ -78,7 +78,8 @@ async fn a_read_that_nobody_waits_for_does_not_answer_the_next_one() {
         "a read that ended well leaves its connection to the next one"
     );
     let mut unfinished = 0;
-    for round in 0..60 {
+    // A busy machine may have answered before it is dropped, so there are many.
+    for round in 0..180 {
         let absent = async { read(round).await.map(drop).or_else(absent) };
         if dropped_after(1 + round as usize % 3, absent).await {
             unfinished += 1;
@@ -86,7 +87,7 @@ async fn a_read_that_nobody_waits_for_does_not_answer_the_next_one() {
         let pid = tokio::time::timeout(Duration::from_secs(20), backend()).await;
         assert!(pid.expect("the place came back").is_ok(), "round {round}");
     }
-    assert!(unfinished > 3, "only {unfinished} of 60 were dropped in the middle");
+    assert!(unfinished > 10, "only {unfinished} of 180 were dropped in the middle");
     tokio::time::timeout(Duration::from_secs(20), db.close())
         .await
         .expect("closing does not wait for connections that are kept");
