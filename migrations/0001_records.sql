@@ -83,6 +83,7 @@ create table tokens (
     name text not null check (length(name) between 1 and 128),
     team_id uuid references teams (id) on delete cascade,
     role text not null check (role in ('viewer', 'member', 'owner', 'admin')),
+    parent_id uuid references tokens (id) on delete set null,
     created_at timestamptz not null,
     expires_at timestamptz,
     revoked_at timestamptz,
@@ -91,7 +92,9 @@ create table tokens (
 );
 comment on column tokens.team_id is 'The only team that the token reaches; null: every team of its user.';
 comment on column tokens.role is 'At most this much, whatever its user may do.';
+comment on column tokens.parent_id is 'The token that made it, and ends it when it is revoked itself.';
 create index tokens_user on tokens (user_id);
+create index tokens_parent on tokens (parent_id) where parent_id is not null;
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Clusters and what they are made of

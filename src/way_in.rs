@@ -77,6 +77,7 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
                 name: &name,
                 team,
                 role: &role,
+                parent: None,
                 expires_at: Some(now + Duration::days(i64::from(expires))),
             };
             let mut tx = db.begin().await?;
@@ -93,19 +94,20 @@ pub async fn act(config: &Config, db: &Db, command: TokenCommand, now: DateTime<
         TokenCommand::Revoke { id } => {
             let id: TokenId = id.parse().map_err(|_| WayInError::NotAnId(id))?;
             let mut tx = db.begin().await?;
-            let live = match tokens::revoke(&mut tx, id, None, now).await {
+            let ended = match tokens::revoke(&mut tx, id, None, now).await {
                 Err(DbError::NotFound) => return Err(WayInError::NoToken(id)),
                 other => other?,
             };
             notify::send(&mut *tx, notify::ACCESS, "").await?;
             tx.commit().await.map_err(DbError::from)?;
-            write(db, "token.revoke", "token", id.0, now).await?;
-            Ok(if live {
-                "It is worthless now.\n"
-            } else {
-                "It was revoked before.\n"
+            for token in &ended {
+                write(db, "token.revoke", "token", token.0, now).await?;
             }
-            .to_owned())
+            Ok(match ended.len() {
+                0 => "It was revoked before.\n".to_owned(),
+                1 => "It is worthless now.\n".to_owned(),
+                all => format!("It is worthless now, and {} that it made.\n", all - 1),
+            })
         }
     }
 }

@@ -68,6 +68,7 @@ pub async fn local_token(db: &Db, welcome: &Welcome, now: DateTime<Utc>) -> Resu
         name: "this machine's command line",
         team: None,
         role: "admin",
+        parent: None,
         expires_at: None,
     };
     let mut tx = db.begin().await?;

@@ -1,7 +1,7 @@
 //! Tokens of people and programs.
 //!
 //! A token is `ty_` and 256 random bits; the database has its SHA-256 and nothing else. A token never makes a stronger
-//! or a longer-lived one than itself.
+//! or a longer-lived one than itself, and what it made is revoked with it.
 
 use chrono::{DateTime, Utc};
 use data_encoding::BASE64URL_NOPAD;
@@ -128,9 +128,17 @@ impl Actions {
             name: &wish.name,
             team: wish.team,
             role: &wish.role,
+            parent: ask.caller.actor.token,
             expires_at,
         };
         let mut tx = self.db.begin().await?;
+        if let Some(parent) = new.parent
+            && !tokens::hold(&mut tx, parent).await?
+        {
+            return Err(Refusal::Forbidden {
+                needs: "a token that is not revoked".into(),
+            });
+        }
         tokens::insert(&mut tx, &new, now).await?;
         let detail = json!({ "name": wish.name, "role": wish.role, "expires_at": expires_at });
         audit::write(
@@ -148,12 +156,13 @@ impl Actions {
         })
     }
 
-    /// Ends a token for good: one's own, or anybody's for an admin. A token ends itself and such as reach no further.
+    /// Ends a token for good, and what it made: one's own, or anybody's for an admin. A token ends itself and such as
+    /// reach no further.
     pub async fn revoke_token(&self, ask: Ask<'_>, id: TokenId) -> Result<(), Refusal> {
         let owner: Option<UserId> = (!ask.caller.actor.admin).then_some(ask.caller.actor.user);
         let now = self.now();
         let mut tx = self.db.begin().await?;
-        let live = found("token", id, tokens::revoke(&mut tx, id, owner, now).await)?;
+        let ended = found("token", id, tokens::revoke(&mut tx, id, owner, now).await)?;
         if let Via::Token {
             id: own, team, role, ..
         } = &ask.caller.via
@@ -166,8 +175,12 @@ impl Actions {
                 });
             }
         }
-        if live {
-            audit::write(&mut tx, ask.entry("token.revoke", "token", id.0, None, json!({})), now).await?;
+        for token in ended {
+            let detail = match token == id {
+                true => json!({}),
+                false => json!({ "with": id }),
+            };
+            audit::write(&mut tx, ask.entry("token.revoke", "token", token.0, None, detail), now).await?;
         }
         tx.commit().await.map_err(DbError::from)?;
         self.wake.access();

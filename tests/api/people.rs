@@ -197,6 +197,53 @@ async fn a_token_is_shown_once_never_exceeds_its_maker_and_ends_at_once() {
 }
 
 #[tokio::test]
+async fn what_a_token_made_is_revoked_with_it() {
+    let world = World::new().await;
+    let ada = world.person("Ada", &world.team, Some("member")).await;
+    let make = async |by: &Person| {
+        let made = world.post("/api/v1/tokens").by(by);
+        let made = made.json(json!({ "name": "x", "role": "member" })).send().await;
+        let made = made.expect(201).json();
+        let person = Person {
+            user: ada.user,
+            token: made["token"].as_str().unwrap().to_owned(),
+        };
+        (person, made["id"].as_str().unwrap().to_owned())
+    };
+    let (first, first_id) = make(&ada).await;
+    let (second, second_id) = make(&first).await;
+    let (third, third_id) = make(&second).await;
+    let (beside, _) = make(&ada).await;
+    world.get("/api/v1/me").by(&third).send().await.expect(200);
+
+    let path = format!("/api/v1/tokens/{first_id}");
+    world.ask(Method::DELETE, &path).by(&ada).send().await.expect(204);
+    for ended in [&first, &second, &third] {
+        world.get("/api/v1/me").by(ended).send().await.expect(401);
+    }
+    for alive in [&ada, &beside] {
+        world.get("/api/v1/me").by(alive).send().await.expect(200);
+    }
+    let audit = world
+        .get("/api/v1/audit?action=token.revoke")
+        .by(&world.admin)
+        .send()
+        .await;
+    let audit = audit.expect(200).json();
+    let ended = |entry: &serde_json::Value| (entry["subject"].clone(), entry["detail"]["with"].clone());
+    let mut ended: Vec<_> = audit["items"].as_array().unwrap().iter().map(ended).collect();
+    ended.reverse();
+    assert_eq!(
+        ended,
+        [
+            (json!(first_id), json!(null)),
+            (json!(second_id), json!(first_id)),
+            (json!(third_id), json!(first_id)),
+        ]
+    );
+}
+
+#[tokio::test]
 async fn access_that_changes_elsewhere_is_noticed() {
     let world = World::new().await;
     let ada = world.person("Ada", &world.team, Some("member")).await;

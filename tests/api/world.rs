@@ -233,6 +233,7 @@ impl World {
             name: "test",
             team: None,
             role,
+            parent: None,
             expires_at: None,
         };
         let mut tx = self.db().begin().await.unwrap();

@@ -168,7 +168,7 @@ pub async fn ask(
             ..Shell::default()
         },
         question: format!("Revoke {name}?"),
-        consequence: "Programs that use it are refused at once. It cannot be brought back; a new one can be made."
+        consequence: "Programs that use it, and tokens that it made, are refused at once. It cannot be brought back; a new one can be made."
             .into(),
         action,
         verb: "Revoke",

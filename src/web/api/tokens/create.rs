@@ -47,7 +47,8 @@ pub struct ShownToken {
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// Makes a token of the caller's. It is shown in this answer and never again; a token never makes a stronger one.
+/// Makes a token of the caller's. It is shown in this answer and never again; a token never makes a stronger one, and
+/// what it made ends when it is revoked.
 #[utoipa::path(
     post,
     path = "/api/v1/tokens",

@@ -8,7 +8,7 @@ use super::super::super::{
     extract::{Asker, PathOf},
 };
 
-/// Ends a token for good, everywhere within seconds: one's own, or anybody's for admins.
+/// Ends a token for good, and all that it made, everywhere within seconds: one's own, or anybody's for admins.
 #[utoipa::path(
     delete,
     path = "/api/v1/tokens/{token}",
