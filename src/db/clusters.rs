@@ -191,14 +191,3 @@ pub async fn mark_stale(db: &Db, after: chrono::Duration, now: DateTime<Utc>) ->
     .await?;
     Ok(done.rows_affected())
 }
-
-/// The clusters whose processes this machine runs.
-pub async fn of_machine(db: &Db, machine_id: &str) -> Result<Option<ClusterId>, DbError> {
-    Ok(sqlx::query_scalar!(
-        r#"/* clusters::of_machine */ select id from clusters where machine_id = $1 and deleted_at is null"#,
-        machine_id
-    )
-    .fetch_optional(&db.pool)
-    .await?
-    .map(ClusterId))
-}

@@ -262,20 +262,6 @@ pub async fn sequence(db: &Db, holding: &Holding, limit: i64, now: DateTime<Utc>
     Ok(count)
 }
 
-/// Notes, before events are removed, up to which place something of the feed is missing.
-pub async fn note_pruned(db: &Db, class: &str, owners: &[Uuid]) -> Result<(), DbError> {
-    sqlx::query!(
-        r#"/* feed::note_pruned */
-        update installation set feed_pruned = greatest(feed_pruned, coalesce((
-            select max(feed_position) from events where class = $1 and owner_id = any($2)), 0))"#,
-        class,
-        owners
-    )
-    .execute(&db.pool)
-    .await?;
-    Ok(())
-}
-
 /// A subject's events before a number, the newest first: what pages of its history show.
 pub async fn of_subject_before(
     db: &Db,

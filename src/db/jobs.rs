@@ -154,20 +154,6 @@ pub async fn move_to(tx: &mut PgConnection, id: JobId, change: &Move<'_>, now: D
     Ok(())
 }
 
-/// New words for the phase that a job is in. No event: the phase did not change.
-pub async fn explain(tx: &mut PgConnection, id: JobId, reason: &str, message: &str) -> Result<(), DbError> {
-    sqlx::query!(
-        r#"/* jobs::explain */
-        update jobs set reason = $2, message = $3 where id = $1 and (reason, message) is distinct from ($2, $3)"#,
-        id.0,
-        reason,
-        message
-    )
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
 /// Hides a final job whose output is stored; retention removes it later.
 pub async fn hide(tx: &mut PgConnection, id: JobId, now: DateTime<Utc>) -> Result<(), DbError> {
     sqlx::query!(

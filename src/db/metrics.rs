@@ -357,16 +357,3 @@ pub async fn names(db: &Db, owner: Owner) -> Result<Vec<String>, DbError> {
     .fetch_all(&db.pool)
     .await?)
 }
-
-/// Removes a node's points from before a time, whole rows only. A job's go with its partition or its record.
-pub async fn expire(db: &Db, node: NodeId, before: DateTime<Utc>) -> Result<u64, DbError> {
-    let done = sqlx::query!(
-        r#"/* metrics::expire */
-        delete from metric_chunks where class = 'installation' and owner_id = $1 and last_at < $2"#,
-        node.0,
-        before
-    )
-    .execute(&db.pool)
-    .await?;
-    Ok(done.rows_affected())
-}

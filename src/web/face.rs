@@ -8,7 +8,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 
-use super::{Code, auth::csrf, error::Problem, extract, pages};
+use super::{Code, accept, auth::csrf, error::Problem, extract, pages};
 
 /// How the client wants to be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +21,8 @@ pub enum Face {
 }
 
 pub fn of(request: &Request) -> Face {
-    let accept = request
-        .headers()
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
     let path = request.uri().path();
-    if path.starts_with("/api/") || !accept.contains("text/html") {
+    if path.starts_with("/api/") || !accept::prefers(request.headers(), "text/html", "application/json") {
         return Face::Program;
     }
     Face::Browser {

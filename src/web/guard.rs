@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use trainyard_core::model::TeamRole;
 
 use super::{
-    Access, Code, Error, Load, Route, Table, WebState,
+    Access, Code, Error, Load, Route, Table, WebState, accept,
     api::code::upload,
     auth,
     extract::{self, media_type},
@@ -155,11 +155,8 @@ fn speak(route: &Route, headers: &HeaderMap) -> Result<(), Error> {
             );
         }
     }
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("*/*");
-    if route.produces.is_empty() || accepts(accept, &route.produces) {
+    let offered = route.produces.iter().map(String::as_str);
+    if route.produces.is_empty() || accept::best(headers, offered).is_some() {
         return Ok(());
     }
     Err(
@@ -176,21 +173,6 @@ fn has_body(headers: &HeaderMap) -> bool {
         Some(length) => length != "0",
         None => headers.contains_key(header::TRANSFER_ENCODING) || headers.contains_key(header::CONTENT_TYPE),
     }
-}
-
-fn accepts(accept: &str, offered: &[String]) -> bool {
-    accept.split(',').any(|part| {
-        let mut fields = part.split(';').map(str::trim);
-        let wanted = fields.next().unwrap_or_default().to_ascii_lowercase();
-        let refused = fields.any(|field| matches!(field, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
-        !refused
-            && (wanted == "*/*"
-                || wanted.is_empty()
-                || offered.iter().any(|offer| match wanted.strip_suffix("/*") {
-                    Some(family) => offer.split('/').next() == Some(family),
-                    None => *offer == wanted,
-                }))
-    })
 }
 
 /// Where the request came from, if the transport tells.
@@ -215,27 +197,4 @@ pub fn allowed(table: &Table, path: &str) -> String {
         .map(Method::as_str)
         .collect();
     known.join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accept_is_read_as_browsers_and_programs_write_it() {
-        let offered = ["application/json".to_owned(), "text/csv".to_owned()];
-        for good in [
-            "*/*",
-            "application/json",
-            "text/html, application/json;q=0.5",
-            "text/*",
-            "application/*;q=0.1",
-            "TEXT/CSV",
-        ] {
-            assert!(accepts(good, &offered), "{good}");
-        }
-        for bad in ["text/html", "image/*", "application/json;q=0"] {
-            assert!(!accepts(bad, &offered), "{bad}");
-        }
-    }
 }

@@ -20,6 +20,7 @@ use crate::{
     keys::KeyFile,
 };
 
+pub mod accept;
 pub mod admission;
 pub mod api;
 pub mod auth;

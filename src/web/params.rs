@@ -41,6 +41,13 @@ pub fn pairs(query: &str) -> Result<Vec<(String, String)>, FieldFault> {
         .collect()
 }
 
+/// A form's field of this name, if there is one that can be read.
+pub fn field(form: &[u8], wanted: &str) -> Option<String> {
+    let pairs = pairs(std::str::from_utf8(form).ok()?).ok()?;
+    let found = pairs.into_iter().find(|(name, _)| name == wanted);
+    found.map(|(_, value)| value)
+}
+
 /// For `deserialize_with`: a whole number from `LEAST` on that a record can hold.
 pub fn at_least<'de, const LEAST: i32, D: de::Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
     let number = Option::<i32>::deserialize(from)?;

@@ -15,7 +15,7 @@ use axum::{
 use futures::{Stream, StreamExt, stream};
 use trainyard_core::model::UserId;
 
-use super::{Code, Error, WebState, auth, extract::Asker};
+use super::{Code, Error, WebState, accept, auth, extract::Asker};
 use crate::{actions::FieldFault, db::access::Caller, hub::frame};
 
 pub const MEDIA_TYPE: &str = "text/event-stream";
@@ -139,13 +139,7 @@ async fn over(state: WebState, caller: Arc<Caller>, headers: HeaderMap) {
 
 /// Whether the client wants a live stream instead of a page.
 pub fn wanted(headers: &HeaderMap) -> bool {
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    accept
-        .split(',')
-        .any(|part| part.split(';').next().unwrap_or_default().trim() == MEDIA_TYPE)
+    accept::prefers(headers, MEDIA_TYPE, "application/json")
 }
 
 /// Where a stream goes on: `Last-Event-ID`, else the parameter.

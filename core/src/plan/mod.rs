@@ -11,7 +11,6 @@
 //! - [`exits::brief`], [`exits::in_words`], [`exits::code`]: what one exit status means.
 //! - [`recognise::recognise`]`(lines)`, [`recognise::weigh`]`(lines)`: what last lines say.
 //! - [`hang::judge`]`(ranks, running_at, since, now) -> Judgement`: whether a running attempt stands still.
-//! - [`usage::intervals`]`(life) -> Vec<Interval>`, [`usage::split`]`(span)`: where the time went.
 //! - [`progress::progress`]`(steps, total, now)`, [`progress::state_sentence`]`(facts, now)`: how far, in words.
 //! - [`warnings::warnings`]`(document, provider) -> Vec<String>`: what means nothing where the job would run.
 //! - [`words`]: numbers, sizes and times as people read them.
@@ -27,7 +26,6 @@ pub mod postmortem;
 pub mod progress;
 pub mod recognise;
 pub mod retry;
-pub mod usage;
 pub mod warnings;
 pub mod why;
 pub mod words;

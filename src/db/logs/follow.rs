@@ -45,17 +45,6 @@ pub async fn followed(db: &Db, cluster: ClusterId, now: DateTime<Utc>) -> Result
     Ok(rows.into_iter().map(JobId).collect())
 }
 
-/// Forgets follows that ended. For upkeep.
-pub async fn forget_follows(db: &Db, now: DateTime<Utc>) -> Result<u64, DbError> {
-    let done = sqlx::query!(
-        "/* logs::forget_follows */ delete from log_follows where until_at <= $1",
-        now
-    )
-    .execute(&db.pool)
-    .await?;
-    Ok(done.rows_affected())
-}
-
 /// Nothing will be added to a job's output any more: it is final, and every attempt's output is stored.
 pub async fn is_complete(db: &Db, job: JobId) -> Result<bool, DbError> {
     let complete = sqlx::query_scalar!(

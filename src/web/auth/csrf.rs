@@ -7,10 +7,9 @@ use axum::{
     http::HeaderMap,
 };
 use data_encoding::BASE64URL_NOPAD;
-use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 
-use super::super::{Code, Error, WebState, extract};
+use super::super::{Code, Error, WebState, extract, params};
 
 pub const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -35,7 +34,7 @@ pub async fn check(request: Request, csrf: &[u8; 32], state: &WebState) -> Resul
     *copy.headers_mut() = parts.headers.clone();
     copy.extensions_mut().extend(parts.extensions.clone());
     let body: Bytes = extract::body(copy, state).await?;
-    let sent = field(&body).unwrap_or_default();
+    let sent = params::field(&body, "csrf").unwrap_or_default();
     if same(&sent, csrf) {
         Ok(Request::from_parts(parts, Body::from(body)))
     } else {
@@ -53,15 +52,6 @@ pub fn cross_site(headers: &HeaderMap) -> bool {
 fn same(sent: &str, csrf: &[u8; 32]) -> bool {
     let sent = BASE64URL_NOPAD.decode(sent.as_bytes()).unwrap_or_default();
     bool::from(sent.as_slice().ct_eq(csrf.as_slice()))
-}
-
-fn field(body: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(body).ok()?;
-    let (_, value) = text
-        .split('&')
-        .filter_map(|pair| pair.split_once('='))
-        .find(|(name, _)| *name == "csrf")?;
-    Some(percent_decode_str(value).decode_utf8().ok()?.into_owned())
 }
 
 fn refused() -> Error {

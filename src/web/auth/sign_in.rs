@@ -5,10 +5,9 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use percent_encoding::percent_decode_str;
 
 use super::{
-    super::{Error, WebState, error::Code, extract, extract::Asker, guard},
+    super::{Error, WebState, error::Code, extract, extract::Asker, guard, params},
     cookie, csrf,
 };
 use crate::actions::sign_in::SESSION_LIFE;
@@ -24,7 +23,7 @@ pub async fn sign_in(State(state): State<WebState>, request: Request) -> Result<
     }
     let id = request.extensions().get::<extract::RequestId>().map(|id| id.0.clone());
     let body = extract::body(request, &state).await?;
-    let secret = field(&body, "link").unwrap_or_default();
+    let secret = params::field(&body, "link").unwrap_or_default();
     let session = state
         .actions
         .sign_in(&secret, id.as_deref().unwrap_or("unknown"))
@@ -39,7 +38,7 @@ pub async fn sign_in(State(state): State<WebState>, request: Request) -> Result<
         .hint("`trainyard open` prints a new one"));
     };
     let public_url = &state.settings.public_url;
-    let mut response = on_to(&local(field(&body, "next").as_deref()));
+    let mut response = on_to(&local(params::field(&body, "next").as_deref()));
     if let Some(cookie) = cookie::set(&session.cookie, SESSION_LIFE.num_seconds(), public_url) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
@@ -74,15 +73,6 @@ fn local(next: Option<&str>) -> String {
         }
         _ => "/".to_owned(),
     }
-}
-
-fn field(body: &[u8], wanted: &str) -> Option<String> {
-    let text = std::str::from_utf8(body).ok()?;
-    let (_, value) = text
-        .split('&')
-        .filter_map(|pair| pair.split_once('='))
-        .find(|(name, _)| *name == wanted)?;
-    Some(percent_decode_str(value).decode_utf8().ok()?.into_owned())
 }
 
 #[cfg(test)]

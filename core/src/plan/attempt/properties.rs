@@ -8,17 +8,14 @@ use chrono::{DateTime, Duration, Utc};
 use serde_json::json;
 
 use super::{
-    Decision, Owner, Sight, Step, StopCause,
+    Decision, Owner, Sight, Step,
     world::{Records, document, incarnation, start},
 };
 use crate::{
     model::{
         AttemptPhase, Exit, Observed, ObservedReplica, Outcome, Phase, ReplicaKey, ReplicaPhase, ReplicaState, Wanted,
     },
-    plan::{
-        chance::Chance,
-        usage::{self, Life, Span},
-    },
+    plan::chance::Chance,
 };
 
 const LIVES: u64 = 2_000;
@@ -108,7 +105,6 @@ impl World {
             self.world_moves();
             let decision = self.look();
             if decision.owner == Owner::Nobody {
-                self.check_usage();
                 return self.records.phase.to_string();
             }
             self.time_passes(&decision);
@@ -396,35 +392,5 @@ impl World {
         let span = (due - self.now).clamp(Duration::seconds(1), Duration::seconds(60));
         let late = self.chance.span(0, 3);
         self.now += if self.chance.one_in(3) { span / 2 } else { span } + late;
-    }
-
-    /// The intervals cover the life from submission to end without gap or overlap.
-    fn check_usage(&self) {
-        let records = &self.records;
-        let spans: Vec<Span> = records
-            .attempts
-            .iter()
-            .map(|attempt| Span {
-                number: attempt.number,
-                admitted_at: attempt.admitted_at,
-                running_at: attempt.running_at,
-                ended_at: attempt.end.as_ref().map(|end| end.at),
-                outcome: attempt.end.as_ref().map(|end| end.outcome),
-                last_checkpoint_at: attempt.checkpoint_at,
-            })
-            .collect();
-        let life = Life {
-            submitted_at: start(),
-            attempts: &spans,
-            suspended: &records.suspended,
-            ended_at: records.ended_at,
-        };
-        usage::check_cover(&life, &usage::intervals(&life));
-        let suspended = records
-            .attempts
-            .iter()
-            .filter(|one| one.stop_cause == Some(StopCause::Suspend))
-            .count();
-        assert!(suspended == 0 || !records.attempts.is_empty());
     }
 }

@@ -46,7 +46,6 @@ pub struct Records {
     pub conditions: Vec<Condition>,
     pub attempts: Vec<AttemptFacts>,
     pub ended_at: Option<DateTime<Utc>>,
-    pub suspended: Vec<(DateTime<Utc>, Option<DateTime<Utc>>)>,
 }
 
 impl Records {
@@ -64,7 +63,6 @@ impl Records {
             conditions: Vec::new(),
             attempts: Vec::new(),
             ended_at: None,
-            suspended: Vec::new(),
         }
     }
 
@@ -125,16 +123,6 @@ impl Records {
     fn apply_one(&mut self, step: &Step, now: DateTime<Utc>) {
         match step.clone() {
             Step::MoveJob { phase, at, .. } => {
-                if self.phase == Phase::Suspended
-                    && phase != Phase::Suspended
-                    && let Some((_, end @ None)) = self.suspended.last_mut()
-                {
-                    *end = Some(at);
-                }
-                if phase == Phase::Suspended && self.phase != Phase::Suspended {
-                    self.suspended.retain(|&(begin, _)| begin != at);
-                    self.suspended.push((at, None));
-                }
                 if phase.is_final() {
                     self.ended_at = self.ended_at.or(Some(at));
                 }

@@ -15,7 +15,7 @@ use trainyard_core::{
 use utoipa::ToSchema;
 
 use super::super::super::{
-    Error, WebState,
+    Error, WebState, accept,
     extract::{Asker, PathOf},
 };
 use crate::db::{DbError, jobs_read};
@@ -48,11 +48,7 @@ pub async fn clone_job(
         key: job.to_string(),
         what: format!("document: {error}"),
     })?;
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    if accept.contains("application/yaml") {
+    if accept::prefers(&headers, "application/yaml", "application/json") {
         let mut response = Response::new(Body::from(to_yaml(&document)));
         response
             .headers_mut()

@@ -11,7 +11,7 @@ use trainyard_core::model::JobId;
 
 use super::{
     super::super::{
-        Error, WebState,
+        Error, WebState, accept,
         extract::{Asker, Params, PathOf},
     },
     log_query::LogParams,
@@ -20,6 +20,10 @@ use crate::{
     actions::FieldFault,
     logs::download::{self, Shape},
 };
+
+const TEXT: &str = "text/plain";
+const NDJSON: &str = "application/x-ndjson";
+const BYTES: &str = "application/octet-stream";
 
 /// Output as a file, never all in memory: lines of the chosen streams merged by time as text; a JSON object per line
 /// with `Accept: application/x-ndjson`; or with `Accept: application/octet-stream` and exactly one stream chosen, its
@@ -53,25 +57,29 @@ pub async fn download_logs(
     }
     let home = super::home(&state, &asker, job).await?;
     let (_, mut streams) = super::streams(&state, &asker, job, &params.filter()).await?;
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let (body, kind, ending) = if accept.contains("application/octet-stream") && streams.len() == 1 {
+    // Only one stream can be had as the bytes that it is.
+    let offered: &[&str] = if streams.len() == 1 {
+        &[TEXT, NDJSON, BYTES]
+    } else {
+        &[TEXT, NDJSON]
+    };
+    let kind = accept::best(&headers, offered.iter().copied()).unwrap_or(TEXT);
+    let body = if kind == BYTES {
         let stream = download::bytes(&state.db, streams.swap_remove(0));
-        (
-            Body::from_stream(stream.inspect_err(broke_off)),
-            "application/octet-stream",
-            "log",
-        )
+        Body::from_stream(stream.inspect_err(broke_off))
     } else {
         let begin = params.begin(streams.len(), None)?;
-        let (shape, kind, ending) = match accept.contains("application/x-ndjson") {
-            true => (Shape::Ndjson { raw: params.raw }, "application/x-ndjson", "ndjson"),
-            false => (Shape::Text, "text/plain; charset=utf-8", "log"),
+        let shape = match kind {
+            NDJSON => Shape::Ndjson { raw: params.raw },
+            _ => Shape::Text,
         };
         let stream = download::lines(&state.db, streams, begin, shape);
-        (Body::from_stream(stream.inspect_err(broke_off)), kind, ending)
+        Body::from_stream(stream.inspect_err(broke_off))
+    };
+    let (kind, ending) = match kind {
+        TEXT => ("text/plain; charset=utf-8", "log"),
+        NDJSON => (NDJSON, "ndjson"),
+        kind => (kind, "log"),
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();

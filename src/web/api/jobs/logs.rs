@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::{
     super::super::{
-        Error, WebState,
+        Error, WebState, accept,
         extract::{Asker, Params, PathOf},
     },
     log_query::LogParams,
@@ -65,11 +65,7 @@ pub async fn read_logs(
     };
     let found = page::page(&state.db, &streams, &query).await?;
     let next = found.next.to_string();
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    if accept.contains("application/x-ndjson") {
+    if accept::prefers(&headers, "application/x-ndjson", "application/json") {
         let mut response = Response::new(Body::from(found.encode(&streams, Form::Ndjson, params.raw)));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));

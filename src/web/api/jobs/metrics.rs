@@ -14,7 +14,7 @@ use trainyard_core::model::{JobId, ReplicaKey};
 use utoipa::{IntoParams, ToSchema};
 
 use super::super::super::{
-    Error, WebState,
+    Error, WebState, accept,
     extract::{Asker, Params, PathOf},
 };
 use crate::{
@@ -165,13 +165,10 @@ pub(in crate::web::api) async fn answer(
         until: params.until,
         ..Selection::default()
     };
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let as_csv = params
-        .format
-        .map_or(accept.contains("text/csv"), |format| format == Format::Csv);
+    let as_csv = match params.format {
+        Some(format) => format == Format::Csv,
+        None => accept::prefers(headers, "text/csv", "application/json"),
+    };
     if as_csv {
         let keys = metrics::keys(&state.db, owner, &selection).await?;
         let rows = csv(
