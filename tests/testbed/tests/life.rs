@@ -378,6 +378,8 @@ fn what_waits_for_an_end_leaves_nothing(program: &str) {
         said(child.stdout.as_mut().unwrap(), "refusing new configmaps in default");
         child
     };
+    // Every namespace gets this one from the control plane, which would be refused as well.
+    kubectl(&["wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=60s"]).unwrap();
     // One that was killed is replaced by the next, and that one ends as it should.
     let mut killed = refuse();
     killed.kill().unwrap();
