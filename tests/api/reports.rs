@@ -278,6 +278,20 @@ async fn an_attempt_or_a_replica_that_nobody_is_gets_an_answer_that_says_so() {
             "{query}"
         );
     }
+    let mut mpi = hello("pi");
+    mpi["framework"] = json!("mpi");
+    mpi["roles"] = json!([
+        { "name": "launcher", "command": ["mpirun", "pi"] },
+        { "name": "worker", "replicas": 4, "command": ["true"] },
+    ]);
+    let mpi = world.submit(&world.admin, mpi).await;
+    for query in ["role=worker&index=3", "rank=3"] {
+        let path = format!("/api/v1/jobs/{}/logs?{query}", mpi["id"].as_str().unwrap());
+        let answer = world.get(&path).by(&world.admin).send().await.expect(404);
+        let hint = answer.json()["errors"][0]["hint"].as_str().unwrap().to_owned();
+        let expected = "search for the regular expression \\[\\d+,3\\]<std(out|err)>:";
+        assert_eq!(hint, expected, "{query}");
+    }
     for query in ["/logs?role=worker&index=1", "/logs?index=0", "/replicas"] {
         world
             .get(&format!("{path}{query}"))

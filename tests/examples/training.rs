@@ -63,6 +63,16 @@ async fn examples_that_train_do_so_together() {
     let wanted: Vec<_> = (0..4).map(|rank| (format!("rank-{rank}"), 20)).collect();
     assert_eq!(series, wanted, "{metrics:#}");
     println!("mpi: points of pi by rank: {series:?}");
+    // The page of its output leads to what each rank says.
+    let address = format!("/jobs/{mpi}/logs?attempt=1");
+    let whole = yard.page(&address).await;
+    assert!(whole.contains("Ranks of mpirun 0 1 2 3"), "{whole}");
+    let tag = r"%5C%5B%5Cd%2B%2C3%5C%5D%3Cstd%28out%7Cerr%29%3E%3A";
+    let third = yard.page(&format!("{address}&search={tag}&regex=true&only=true")).await;
+    assert!(
+        third.contains(",3]<stdout>") && !third.contains(",2]<stdout>"),
+        "{third}"
+    );
 }
 
 /// Gradients crossed from rank to rank: all end with the same weights, which one rank alone does not reach.

@@ -177,6 +177,11 @@ impl Catcher {
     }
 }
 
+/// A regular expression, as programs and browsers read it, for the lines in which a rank of `mpirun --tag-output` speaks.
+pub fn tag_of(rank: u32) -> String {
+    format!(r"\[\d+,{rank}\]<std(out|err)>:")
+}
+
 /// What each rank printed in one line of `mpirun --tag-output`; `None`: what stands before any tag. mpirun tags whatever it
 /// reads at once, so a line's end may be tagged apart from the line, and another rank's text may stand between them.
 fn texts_by_rank(line: &[u8]) -> BTreeMap<Option<u32>, Vec<u8>> {

@@ -1,5 +1,7 @@
 //! Output, and writing a job.
 
+use trainyard::web::pages::logs::ranks;
+
 use super::*;
 
 pub fn log_rows() -> Vec<LogRow> {
@@ -65,6 +67,11 @@ pub fn logs(searched: bool) -> LogsPage {
         sentence: "Running, 8 of 8 ranks, step 1,240 of 5,000, about 2 h left".into(),
         attempts: vec![option("2", "2, running"), option("1", "1, failed")],
         replicas: vec![option("", "All 8, by time"), option("worker-0", "worker-0")],
+        ranks: if searched {
+            ranks::links(8, "/jobs/x/logs?attempt=2", None)
+        } else {
+            Vec::new()
+        },
         times: vec![
             option("clock", "clock, UTC"),
             option("start", "since the start"),

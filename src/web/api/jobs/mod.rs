@@ -6,7 +6,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use trainyard_core::{document::job::JobDocument, model::JobId};
+use trainyard_core::{
+    catch,
+    document::job::{Framework, JobDocument},
+    kinds::rendezvous::LAUNCHER,
+    model::JobId,
+};
 
 use super::super::{Code, Error, WebState, extract::Asker};
 use crate::{
@@ -114,13 +119,16 @@ async fn streams(
     let key = found(job, output::readable(&state.db, &asker.scope(), job).await)?;
     let streams = page::streams(&state.db, key, filter).await?;
     if streams.is_empty() {
-        somebody(state, asker, job, filter).await?;
+        let document = somebody(state, asker, job, filter).await?;
+        if let Some(fault) = of_a_slot(filter, &document) {
+            return Err(Error::faults(Code::NotFound, vec![fault]));
+        }
     }
     Ok((key, streams))
 }
 
-/// Refuses a filter that names what the job does not have.
-async fn somebody(state: &WebState, asker: &Asker, job: JobId, filter: &Filter) -> Result<(), Error> {
+/// The job's document. Refuses a filter that names what the job does not have.
+async fn somebody(state: &WebState, asker: &Asker, job: JobId, filter: &Filter) -> Result<JobDocument, Error> {
     let detail = found(job, jobs_read::get(&state.db, &asker.scope(), job).await)?;
     let document = serde_json::from_str(detail.document.get()).map_err(|error| {
         tracing::error!(%job, %error, "a stored document can't be read");
@@ -128,7 +136,7 @@ async fn somebody(state: &WebState, asker: &Asker, job: JobId, filter: &Filter) 
     })?;
     let faults = nobody(filter, detail.job.attempt, &document);
     match faults.is_empty() {
-        true => Ok(()),
+        true => Ok(document),
         false => Err(Error::faults(Code::NotFound, faults)),
     }
 }
@@ -157,7 +165,10 @@ fn nobody(filter: &Filter, attempts: i32, document: &JobDocument) -> Vec<FieldFa
         let fault = FieldFault::new("index", "not_found", format!("{role} has no replica {index}"));
         faults.push(fault.value(index.to_string()).hint(hint()));
     }
-    let last = document.total_replicas().saturating_sub(1);
+    let last = match document.framework {
+        Framework::Mpi => u32::MAX, // mpirun decides
+        _ => document.total_replicas().saturating_sub(1),
+    };
     if let Some(rank) = filter.rank.filter(|rank| rank.unsigned_abs() > last) {
         let fault = FieldFault::new("rank", "not_found", format!("the job has no rank {rank}"));
         let hint = match last {
@@ -167,6 +178,22 @@ fn nobody(filter: &Filter, attempts: i32, document: &JobDocument) -> Vec<FieldFa
         faults.push(fault.value(rank.to_string()).hint(hint));
     }
     faults
+}
+
+/// A slot of an MPI job is no process, so no output is its own: the launcher prints what `mpirun`'s ranks say.
+fn of_a_slot(filter: &Filter, document: &JobDocument) -> Option<FieldFault> {
+    if document.framework != Framework::Mpi {
+        return None;
+    }
+    let (field, value) = match (&filter.role, filter.rank) {
+        (Some(role), _) if role != LAUNCHER => ("role", role.clone()),
+        (_, Some(rank)) if rank > 0 => ("rank", rank.to_string()),
+        _ => return None,
+    };
+    let words = format!("what mpirun's ranks print is output of the role {LAUNCHER}, with a tag before it");
+    let rank = filter.rank.or(filter.index).map_or(0, i32::unsigned_abs);
+    let hint = format!("search for the regular expression {}", catch::tag_of(rank));
+    Some(FieldFault::new(field, "not_found", words).value(value).hint(hint))
 }
 
 fn no_attempt(attempt: i32, attempts: i32) -> Option<FieldFault> {

@@ -8,7 +8,7 @@ use serde_json::json;
 use trainyard_core::{model::JobId, plan::words};
 
 use super::{
-    Found, LogRow, LogsPage, LogsQuery,
+    Found, LogRow, LogsPage, LogsQuery, ranks,
     rows::{self, TimeMode},
 };
 use crate::{
@@ -77,6 +77,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         Some(text) => matching(db, &streams, text, query.regex).await?,
         None => window(db, &streams, query).await?,
     };
+    let ranks = ranks::count(db, key, number, detail.document.get()).await?;
     let complete = follow::is_complete(db, id).await?;
     let start = attempt.map_or(detail.job.created_at, |attempt| {
         attempt.running_at.unwrap_or(attempt.admitted_at)
@@ -167,6 +168,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
                 .collect(),
         },
         replicas: replicas(&all, query),
+        ranks: ranks::links(ranks, &address, only),
         times: [("clock", "clock, UTC"), ("start", "since the start"), ("off", "off")]
             .into_iter()
             .map(|(value, label)| SelectOption {

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use trainyard_core::model::{JobId, ReplicaKey};
 
 pub mod load;
+pub mod ranks;
 pub mod rows;
 
 use super::{
@@ -49,6 +50,8 @@ pub struct LogsPage {
     pub sentence: String,
     pub attempts: Vec<SelectOption>,
     pub replicas: Vec<SelectOption>,
+    /// Of an MPI job: where to see what each rank of `mpirun` prints, and which one is seen.
+    pub ranks: Vec<ranks::RankLink>,
     pub times: Vec<SelectOption>,
     /// `clock`, `start` or `off`, as a class.
     pub time_mode: &'static str,
