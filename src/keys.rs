@@ -318,9 +318,8 @@ impl KeyFile {
     fn change(&self, change: impl FnOnce(&mut Vec<RingKey>) -> Result<(), KeyError>) -> Result<(), KeyError> {
         // Two changes at once would lose one; a lock on the file itself would be lost with the file it replaces.
         let guard_path = self.path.with_extension("lock");
-        let guard = std::fs::OpenOptions::new().create(true).append(true).open(&guard_path);
-        let guard = guard.map_err(|error| fault(&guard_path, error))?;
-        private_file::leave_to_owner_of(&self.path, &guard_path).map_err(|error| fault(&guard_path, error))?;
+        let guard = private_file::open_lock(&guard_path).map_err(|error| fault(&guard_path, error))?;
+        private_file::leave_to_owner_of(&self.path, &guard).map_err(|error| fault(&guard_path, error))?;
         let _guard = nix::fcntl::Flock::lock(guard, nix::fcntl::FlockArg::LockExclusive)
             .map_err(|(_, error)| fault(&guard_path, error.into()))?;
         let text = read_private(&self.path)?.1;
@@ -393,6 +392,16 @@ mod tests {
             changed.ciphertext[at] ^= 1;
             assert!(matches!(file.ring().decrypt(row, &changed), Err(KeyError::Refused)));
         }
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_to_somebodys_file_is_refused() {
+        let (folder, file) = made();
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, "theirs").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join("keys.lock")).unwrap();
+        assert!(matches!(file.rotate(&mut rand::rng()), Err(KeyError::File { .. })));
+        assert_eq!(file.ring().ids().count(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, chown},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, fchown},
     path::{Path, PathBuf},
 };
 
@@ -15,7 +15,7 @@ use nix::unistd::geteuid;
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let staged = staged(path);
     let written = create(&staged).and_then(|mut file| {
-        leave_to_owner_of(path, &staged)?;
+        leave_to_owner_of(path, &file)?;
         file.write_all(content)?;
         file.sync_all()
     });
@@ -26,12 +26,23 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     put(&staged, path)
 }
 
-/// As root, gives a file to whom the other one belongs, if that one is there.
-pub fn leave_to_owner_of(path: &Path, new: &Path) -> io::Result<()> {
+/// As root, gives a file to whom the other one belongs, if that one is there. Only what is open is given away, and only
+/// what has this one name: the folder may be another account's, who could put a link to somebody's file in its place.
+pub fn leave_to_owner_of(path: &Path, new: &File) -> io::Result<()> {
     match std::fs::metadata(path) {
-        Ok(old) if geteuid().is_root() => chown(new, Some(old.uid()), Some(old.gid())),
+        Ok(old) if geteuid().is_root() && new.metadata()?.nlink() == 1 => fchown(new, Some(old.uid()), Some(old.gid())),
         _ => Ok(()),
     }
+}
+
+/// Opens a file to lock it, and makes it if it is not there; a link to another one is refused.
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(path)
 }
 
 /// Writes a file that must not be there yet; of two writers at once exactly one succeeds.
@@ -103,7 +114,7 @@ mod tests {
         assert!(!is_open_to_others(&path).unwrap());
         // Only root can have a file of somebody else's here.
         if geteuid().is_root() {
-            chown(&path, Some(65_534), Some(65_534)).unwrap();
+            std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).unwrap();
             replace(&path, b"four").unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().uid(), 65_534);
         }

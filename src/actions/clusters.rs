@@ -10,6 +10,7 @@ use crate::db::{
     checks::{self, Check, NewCheck, Place},
     clusters_read::{self, Grant},
     grants::{self, GrantTerms},
+    queue,
     tasks::{self, TaskKind},
     teams,
 };
@@ -67,6 +68,9 @@ impl Actions {
             now,
         )
         .await?;
+        // What named no cluster may go elsewhere; the rest waits for another grant.
+        queue::unplace(&mut tx, cluster, Some(team)).await?;
+        tasks::poke(&mut tx, TaskKind::Place, self.installation().await?, None, now).await?;
         tasks::poke(&mut tx, TaskKind::Queue, cluster.0, None, now).await?;
         tx.commit().await.map_err(DbError::from)?;
         self.wake.subject(cluster.0);

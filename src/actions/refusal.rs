@@ -95,6 +95,7 @@ impl From<LogsError> for Refusal {
                 FieldFault::new("pattern", "wrong_form", format!("it is no regular expression: {what}"))
                     .hint("search for the text itself with regex=false"),
             ),
+            LogsError::Busy => Refusal::Overloaded,
             other => Refusal::Logs(other),
         }
     }

@@ -132,14 +132,21 @@ pub async fn list(
         .collect())
 }
 
-/// The last line that a page looks at. `None`: the log ends before.
-pub async fn horizon(db: &Db, before: Option<AuditId>) -> Result<Option<AuditId>, DbError> {
+/// The last line that a page looks at. `None`: the log ends before, or what is wanted does.
+pub async fn horizon(
+    db: &Db,
+    before: Option<AuditId>,
+    since: Option<DateTime<Utc>>,
+) -> Result<Option<AuditId>, DbError> {
     let id = sqlx::query_scalar!(
         r#"/* audit::horizon */
-        select id from audit where class = 'installation' and ($1::uuid is null or id < $1)
-        order by id desc offset $2 limit 1"#,
+        select id from (
+            select id, at from audit where class = 'installation' and ($1::uuid is null or id < $1)
+            order by id desc offset $2 limit 1
+        ) last where $3::timestamptz is null or at >= $3"#,
         before.map(|before| before.0),
-        WINDOW - 1
+        WINDOW - 1,
+        since
     )
     .fetch_optional(&db.pool)
     .await?;

@@ -188,6 +188,11 @@ pub async fn of_all(db: &Db, scope: &Scope, after: i64, limit: i64) -> Result<(E
     if (after > 0 && after < ends.feed_pruned) || after > ends.feed_position {
         return Ok((Events::Reset, ends.feed_position));
     }
+    // The beginning is where there is something.
+    let after = match after {
+        0 => (ends.feed_pruned - 1).max(0),
+        after => after,
+    };
     let end = ends.feed_position.min(after + WINDOW);
     let rows = sqlx::query_as!(
         RawEvent,

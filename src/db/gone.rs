@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgConnection;
-use trainyard_core::model::{AttemptId, ClusterId, NodeId, UserId};
+use trainyard_core::model::{AttemptId, ClusterId, JobId, NodeId, UserId};
 
 use super::{
     DbError,
@@ -11,6 +11,7 @@ use super::{
     holdings, jobs,
     logs::JobKey,
     tasks::{self, TaskKind},
+    word,
 };
 
 /// A node that is to be declared gone, locked.
@@ -110,26 +111,45 @@ pub async fn declare(
     };
     events::append(tx, Subject::Node(node.id), event, now).await?;
     // Others may take what waits for it, unless a document wants this cluster and no other.
-    sqlx::query!(
-        r#"/* gone::declare waiting */
-        update jobs set cluster_id = null, why = null
-        where cluster_id = $1 and phase = 'queued' and cluster_wanted is null"#,
-        node.cluster.0
-    )
-    .execute(tx)
-    .await?;
+    super::queue::unplace(tx, node.cluster, None).await?;
+    let older = sqlx::query!(
+        r#"/* gone::declare older */
+        select distinct a.id, a.job_id, j.retention from attempts a
+        join jobs j on j.id = a.job_id join replicas r on r.attempt_id = a.id
+        where a.cluster_id = $1 and a.phase = 'ended' and a.output_stored_at is null and a.number < j.attempt
+            and r.node_id = $2"#,
+        node.cluster.0,
+        node.id.0
+    );
+    // Looks are at each job's newest attempt; nobody will come for these.
+    for row in older.fetch_all(&mut *tx).await? {
+        let key = JobKey::of_worker(JobId(row.job_id), word("jobs", row.job_id, &row.retention)?);
+        give_up_output(tx, key, row.id.into(), now).await?;
+    }
     Ok(live.len())
 }
 
-/// After the end of an attempt on a machine that is gone: what it printed and nobody stored is given up, with a gap
-/// where it would stand, and its job may go to another cluster if it named none.
+/// After the end of an attempt on a machine that is gone: its output is given up, and its job may go to another cluster
+/// if it named none.
 pub async fn give_up(
     tx: &mut PgConnection,
     key: JobKey,
     attempt: AttemptId,
-    reason: &str,
     now: DateTime<Utc>,
 ) -> Result<(), DbError> {
+    give_up_output(tx, key, attempt, now).await?;
+    jobs::unplace(tx, key.job()).await
+}
+
+/// What an attempt printed and nobody stored is given up, with a gap where it would stand, and what it left is nobody's to
+/// remove.
+async fn give_up_output(
+    tx: &mut PgConnection,
+    key: JobKey,
+    attempt: AttemptId,
+    now: DateTime<Utc>,
+) -> Result<(), DbError> {
+    const REASON: &str = "its machine is gone, with what it printed from here on";
     // A flush's time is later than any before it, whatever the clocks say.
     let at = sqlx::query_scalar!(
         r#"/* gone::give_up time */
@@ -154,7 +174,7 @@ pub async fn give_up(
         key.job().0,
         attempt.0,
         at,
-        reason
+        REASON
     )
     .execute(&mut *tx)
     .await?;
@@ -171,5 +191,5 @@ pub async fn give_up(
     .await?;
     super::logs::write::output_stored(tx, &[attempt], at.timestamp_millis()).await?;
     super::attempts::settle(tx, &[attempt]).await?;
-    jobs::unplace(tx, key.job()).await
+    super::attempts::released(tx, attempt, at).await
 }

@@ -190,11 +190,14 @@ impl From<sqlx::Error> for DbError {
             sqlx::Error::Database(database) => {
                 let code = database.code().unwrap_or_default().into_owned();
                 // Classes of SQLSTATE: 08 connection, 57P0x shutdown or start-up, 53 out of resources,
-                // 40001 and 40P01 serialization and deadlock, 25006 read-only (a standby during a switch), 23 integrity.
+                // 40001 and 40P01 serialization and deadlock, 55P03 a lock that was not to be had, 57014
+                // cancelled, 25006 read-only (a
+                // standby during a switch), 25P03 a transaction that slept too long, as after a suspended machine, 23
+                // integrity.
                 if code.starts_with("08")
                     || code.starts_with("57P")
                     || code.starts_with("53")
-                    || matches!(code.as_str(), "40001" | "40P01" | "25006")
+                    || matches!(code.as_str(), "40001" | "40P01" | "55P03" | "57014" | "25006" | "25P03")
                 {
                     DbError::Unavailable(error)
                 } else if code.starts_with("23") {
@@ -232,6 +235,11 @@ impl DbError {
             },
             DbError::Other(_) => DbError::Other(words),
         }
+    }
+
+    /// What was to be written can't be, whenever it is tried: what passes by itself is [`DbError::Unavailable`].
+    pub fn is_of_the_data(&self) -> bool {
+        matches!(self, DbError::Constraint { .. } | DbError::Other(_))
     }
 
     /// Two transactions met and this one was undone: trying the same again at once will do.

@@ -199,7 +199,9 @@ fn is_locked(error: &DbError) -> bool {
 
 fn is(error: &DbError, codes: &[&str]) -> bool {
     match error {
-        DbError::Other(sqlx::Error::Database(error)) => error.code().is_some_and(|code| codes.contains(&&*code)),
+        DbError::Other(sqlx::Error::Database(error)) | DbError::Unavailable(sqlx::Error::Database(error)) => {
+            error.code().is_some_and(|code| codes.contains(&&*code))
+        }
         _ => false,
     }
 }

@@ -24,7 +24,8 @@ pub struct WaitingRow {
     pub why: Option<serde_json::Value>,
 }
 
-/// The front of the queue, in its order. Left out are jobs that nobody wants to run, those in a backoff (see
+/// The front of the queue, in its order. Left out are jobs that nobody wants to run, those of teams that may not use the
+/// cluster (any more), those in a backoff (see
 /// [`next_backoff`]), those whose last attempt's output is still being stored (the checkpoint to go on from may be in
 /// it; after a minute it is not waited for any more), and those that were just found to be bigger than the cluster: thousands of these must not hide
 /// what stands behind them. With `after`, what comes behind that one.
@@ -45,6 +46,7 @@ pub async fn front(
                 select 1 from attempts a where a.job_id = jobs.id and a.number = jobs.attempt
                     and a.output_stored_at is null and a.ended_at > $5
             ))
+            and exists (select from cluster_grants g where g.cluster_id = $1 and g.team_id = jobs.team_id)
             and ($6::int is null or (-priority, queued_at, id) > (-$6, $7, $8))
         order by priority desc, queued_at, id limit $2"#,
         cluster.0,
@@ -190,12 +192,14 @@ pub async fn nodes(db: &Db, cluster: ClusterId) -> Result<Vec<NodeRow>, DbError>
         .collect())
 }
 
-/// Proves that a job still waits and is still wanted, and locks it. Answers false when it does not.
+/// Proves that a job still waits, is still wanted and may still use the cluster, and locks it. Answers false when it does not.
 pub async fn still_waits(tx: &mut PgConnection, job: JobId, cluster: ClusterId) -> Result<bool, DbError> {
     Ok(sqlx::query_scalar!(
         r#"/* queue::still_waits */
         select 1 as "one!" from jobs
-        where id = $1 and cluster_id = $2 and phase = 'queued' and wanted = 'run' and deleted_at is null for update"#,
+        where id = $1 and cluster_id = $2 and phase = 'queued' and wanted = 'run' and deleted_at is null
+            and exists (select from cluster_grants g where g.cluster_id = $2 and g.team_id = jobs.team_id)
+        for update"#,
         job.0,
         cluster.0
     )
@@ -275,11 +279,31 @@ pub async fn clusters_for(db: &Db, team: TeamId) -> Result<Vec<ClusterChoice>, D
         .collect())
 }
 
+/// Gives a waiting job a cluster, if its team may still use it.
 pub async fn place(tx: &mut PgConnection, job: JobId, cluster: ClusterId) -> Result<(), DbError> {
     sqlx::query!(
-        r#"/* queue::place */ update jobs set cluster_id = $2 where id = $1 and cluster_id is null and phase = 'queued'"#,
+        r#"/* queue::place */
+        update jobs set cluster_id = $2 where id = $1 and cluster_id is null and phase = 'queued'
+            and exists (
+                select from cluster_grants g join clusters c on c.id = g.cluster_id
+                where g.cluster_id = $2 and g.team_id = jobs.team_id and c.deleted_at is null
+            )"#,
         job.0,
         cluster.0
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Takes what waits for a cluster and named none away from it: all of it, or what is a team's.
+pub async fn unplace(tx: &mut PgConnection, cluster: ClusterId, team: Option<TeamId>) -> Result<(), DbError> {
+    sqlx::query!(
+        r#"/* queue::unplace */
+        update jobs set cluster_id = null, why = null
+        where cluster_id = $1 and phase = 'queued' and cluster_wanted is null and ($2::uuid is null or team_id = $2)"#,
+        cluster.0,
+        team.map(|team| team.0)
     )
     .execute(tx)
     .await?;

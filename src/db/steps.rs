@@ -14,9 +14,10 @@ const KEPT: usize = 60;
 /// Lines that are looked at per replica: so many give as many points, or more where rows were merged.
 const LINES: i64 = 30;
 
-/// The newest steps of every replica of an attempt, oldest first, from whatever series carried a step. Goes from series to
-/// series along the primary key and reads the end of each, however long the attempt has run. A series that reports more
-/// rarely than others counts as far back as those were read, so that its own pace is not taken for the replica's.
+/// The newest steps of every replica of an attempt, oldest first, from two of its series that carry steps: the one that
+/// spoke last, and the one that spoke most often, since an evaluation's pace is not the replica's. Goes from series to
+/// series along the primary key and reads the ends of these two, however long the attempt has run and however many there
+/// are. The one that speaks more rarely counts as far back as the other one was read.
 pub async fn recent(
     db: &Db,
     job: JobId,
@@ -35,16 +36,26 @@ pub async fn recent(
                     and (series, role, index) > (k.series, k.role, k.index)
                 order by series, role, index limit 1
             ) n
+        ), ends as (
+            select k.series, k.role, k.index,
+                row_number() over (partition by k.role, k.index order by c.last_at desc, c.seq desc) as newest,
+                row_number() over (partition by k.role, k.index order by c.seq desc, c.last_at desc) as longest
+            from keys k cross join lateral (
+                select steps, last_at, seq from metric_chunks
+                where class = $1 and owner_id = $2 and attempt = $3
+                    and series = k.series and role = k.role and index = k.index
+                order by seq desc limit 1
+            ) c where c.steps[cardinality(c.steps)] is not null
         ), newest as (
             select k.role, k.index, c.steps, c.times,
                 dense_rank() over (partition by k.role, k.index order by c.last_at desc) as line
-            from keys k cross join lateral (
+            from ends k cross join lateral (
                 select steps[cardinality(steps) - $4 + 1:] as steps, times[cardinality(steps) - $4 + 1:] as times, last_at
                 from metric_chunks
                 where class = $1 and owner_id = $2 and attempt = $3
                     and series = k.series and role = k.role and index = k.index
                 order by seq desc limit $5
-            ) c where c.steps[cardinality(c.steps)] is not null
+            ) c where (k.newest = 1 or k.longest = 1) and c.steps[cardinality(c.steps)] is not null
         )
         select role as "role!", index as "index!", steps as "steps!: Vec<Option<i64>>", times as "times!"
         from newest where line <= $5"#,

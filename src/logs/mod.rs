@@ -45,4 +45,6 @@ pub enum LogsError {
     Position(String),
     #[error("the pattern is no regular expression: {0}")]
     Pattern(String),
+    #[error("more searches go on than can be answered soon")]
+    Busy,
 }

@@ -12,7 +12,7 @@ use std::{
 
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use trainyard_core::model::StreamId;
 
 use super::{
@@ -31,8 +31,9 @@ const LONGEST_PATTERN: usize = 1000;
 const LARGEST_PATTERN: usize = 512 << 10;
 /// Text that is matched in one go.
 const BATCH: usize = 1 << 20;
-/// Searches that match at the same time, over all callers.
-static MATCHING: Semaphore = Semaphore::const_new(2);
+/// Searches that go on at the same time, over all callers, and how long another one waits for its turn.
+static TURNS: Semaphore = Semaphore::const_new(4);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What to look for.
 #[derive(Debug, Clone)]
@@ -98,6 +99,8 @@ pub struct Limits {
     pub bytes: u64,
     /// Time for matching. One line at least is looked at.
     pub time: Duration,
+    /// Time for all of it, reading included. One line at least is looked at.
+    pub whole: Duration,
 }
 
 impl Default for Limits {
@@ -107,6 +110,7 @@ impl Default for Limits {
             lines_per_stream: 200,
             bytes: 256 << 20,
             time: Duration::from_secs(2),
+            whole: Duration::from_secs(8),
         }
     }
 }
@@ -170,6 +174,11 @@ pub async fn search(
     from: Option<Cursor>,
     limits: Limits,
 ) -> Result<Found, LogsError> {
+    // Before anything is read: who waits holds nothing.
+    let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, TURNS.acquire()).await else {
+        return Err(LogsError::Busy);
+    };
+    let turn = Arc::new(turn);
     let mut order: Vec<usize> = (0..streams.len()).collect();
     order.sort_by_key(|&index| (streams[index].attempt, streams[index].id));
     let mut look = Look {
@@ -179,12 +188,16 @@ pub async fn search(
         text: 0,
         searched: 0,
         spent: Duration::ZERO,
+        deadline: Instant::now() + limits.whole,
         begun: false,
     };
     let mut groups = Vec::new();
     let mut next = None;
     for index in order {
         let row = &streams[index];
+        if row.bytes == 0 {
+            continue;
+        }
         let start = match from {
             Some(cursor) if (row.attempt, row.id) < (cursor.attempt, cursor.stream) => continue,
             Some(cursor) if row.id == cursor.stream => From::Line(cursor.line),
@@ -210,7 +223,7 @@ pub async fn search(
                 runs.push(run);
             }
             let stopped;
-            (look, group, stopped) = matching(look, row.clone(), runs, group).await;
+            (look, group, stopped) = matching(look, row.clone(), runs, group, turn.clone()).await;
             next = stopped.map(|line| Cursor {
                 attempt: row.attempt,
                 stream: row.id,
@@ -231,11 +244,16 @@ pub async fn search(
     })
 }
 
-async fn matching(mut look: Look, row: StreamRow, runs: Vec<Run>, mut group: Group) -> (Look, Group, Option<u64>) {
-    let place = MATCHING.acquire().await;
+async fn matching(
+    mut look: Look,
+    row: StreamRow,
+    runs: Vec<Run>,
+    mut group: Group,
+    turn: Arc<SemaphorePermit<'static>>,
+) -> (Look, Group, Option<u64>) {
     let work = tokio::task::spawn_blocking(move || {
         // Held until the work is done, even if nobody waits for it any more.
-        let _place = place;
+        let _turn = turn;
         let started = Instant::now();
         let stopped = runs.iter().find_map(|run| look.at(&row, run, &mut group, started));
         look.spent += started.elapsed();
@@ -256,6 +274,7 @@ struct Look {
     text: usize,
     searched: u64,
     spent: Duration,
+    deadline: Instant,
     /// A line was looked at: from then on, time may run out.
     begun: bool,
 }
@@ -297,7 +316,7 @@ impl Look {
     }
 
     fn is_late(&self, started: Instant) -> bool {
-        self.begun && self.spent + started.elapsed() >= self.limits.time
+        self.begun && (self.spent + started.elapsed() >= self.limits.time || Instant::now() >= self.deadline)
     }
 }
 

@@ -139,8 +139,7 @@ async fn give_up(
     now: DateTime<Utc>,
 ) -> Result<(), WorkError> {
     let key = JobKey::of_worker(job.id, job.document.retention);
-    let reason = "its machine is gone, with what it printed from here on";
-    gone::give_up(tx, key, attempt.id, reason, now).await?;
+    gone::give_up(tx, key, attempt.id, now).await?;
     Ok(tasks::poke_placing(tx, now).await?)
 }
 

@@ -1,10 +1,12 @@
 //! Teams, tokens and the audit log on their pages: the API's words and bounds, and nothing that was typed is lost.
 
 use serde_json::json;
+use trainyard::db::queue;
+use trainyard_core::model::ClusterId;
 
 use crate::{
-    world::{Answer, Person, World},
-    world_parts::cluster,
+    world::{Answer, Person, World, hello, raw},
+    world_parts::{cluster, grant},
 };
 
 const HTML: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
@@ -229,4 +231,56 @@ async fn the_audit_page_sifts_and_pages_as_the_api_does() {
         let told = ask.send().await.expect(400).text;
         assert!(told.to_lowercase().contains(&words.to_lowercase()), "{words}: {told}");
     }
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_taken_away_starts_nothing_that_waits_for_it() {
+    let world = World::new().await;
+    let earth = cluster(&world, "earth").await;
+    grant(&world, &earth, &world.team).await;
+    let any = world.submit(&world.admin, hello("any")).await;
+    let mut named = hello("named");
+    named["cluster"] = json!("earth");
+    let named = world.submit(&world.admin, named).await;
+    let id = |job: &serde_json::Value| job["id"].as_str().unwrap().to_owned();
+    world
+        .run(&format!(
+            "update jobs set cluster_id = '{}' where id = '{}'",
+            raw(&earth),
+            raw(&id(&any))
+        ))
+        .await;
+    let waits = async || {
+        let id = ClusterId(raw(&earth));
+        let rows = queue::front(world.db(), id, None, 10, chrono::Utc::now())
+            .await
+            .unwrap();
+        rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
+    };
+    assert_eq!(waits().await, ["any", "named"]);
+
+    let path = format!("/api/v1/clusters/{earth}/grants/{}", world.team);
+    world
+        .ask(axum::http::Method::DELETE, &path)
+        .by(&world.admin)
+        .send()
+        .await
+        .expect(204);
+    assert!(waits().await.is_empty());
+    // One may go elsewhere; the other one wants this cluster and no other, and says what it lacks.
+    let job = world
+        .get(&format!("/api/v1/jobs/{}", id(&any)))
+        .by(&world.admin)
+        .send()
+        .await;
+    assert_eq!(job.expect(200).json()["cluster"], json!(null));
+    let why = world
+        .get(&format!("/api/v1/jobs/{}/why", id(&named)))
+        .by(&world.admin)
+        .send()
+        .await;
+    assert!(why.expect(200).text.contains("has no grant for the cluster earth"));
+
+    grant(&world, &earth, &world.team).await;
+    assert_eq!(waits().await, ["named"]);
 }

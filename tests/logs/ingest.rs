@@ -495,6 +495,12 @@ async fn numbers_that_the_database_refuses_hold_up_no_byte() {
     world.runtime.write(&outputs[0], b"step=1 loss=0.5\n");
     ingest.flush(&holding, at(1), true).await.expect("a flush");
     assert_eq!(stored(&world, &outputs[0]).await, b"step=1 loss=0.5\n");
+    // What is not refused is kept.
+    let step: Option<i64> = sqlx::query_scalar("select max(step) from replicas")
+        .fetch_one(world.db.pool())
+        .await
+        .expect("a step");
+    assert_eq!(step, Some(1));
     world.runtime.write(&outputs[0], b"and on\n");
     ingest.flush(&holding, at(2), true).await.expect("a flush");
     assert_eq!(stored(&world, &outputs[0]).await, b"step=1 loss=0.5\nand on\n");

@@ -13,6 +13,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use uuid::Uuid;
@@ -199,12 +203,21 @@ impl<'a> Fetch<'a> {
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(Stdio::piped())
+            // With the helpers that it starts, so that none outlives it.
+            .process_group(0)
             .kill_on_drop(true);
         if let Some(account) = self.account {
             command.gid(account.gid).uid(account.uid);
         }
         let answer = match command.spawn() {
-            Ok(child) => tokio::time::timeout(PATIENCE, child.wait_with_output()).await,
+            Ok(child) => {
+                let group = Group(child.id());
+                let answer = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+                if answer.is_ok() {
+                    group.forget();
+                }
+                answer
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let line = packages::line_here(&packages::GIT);
                 return Err(refused(format!("code git: this machine has no git. Get it: {line}")));
@@ -245,6 +258,24 @@ impl<'a> Fetch<'a> {
             )
         } else {
             format!("code git: '{url}': {words}")
+        }
+    }
+}
+
+/// The process group of a command that was broken off: all of it is killed.
+struct Group(Option<u32>);
+
+impl Group {
+    fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0.and_then(|leader| i32::try_from(leader).ok()) {
+            // ESRCH: everybody has left.
+            let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
         }
     }
 }

@@ -114,7 +114,7 @@ pub(in crate::web) async fn read(state: &WebState, asker: &Asker, params: &Audit
     let rows = audit::list(&state.db, &scope, &which, before, limit + 1).await?;
     let (items, mut next) = page::cut(rows, limit, &which, |entry| entry.id);
     if next.is_none() {
-        let horizon = audit::horizon(&state.db, before).await?;
+        let horizon = audit::horizon(&state.db, before, which.since).await?;
         next = horizon.map(|last| page::encode(&which, last));
     }
     Ok(AuditList { items, next })

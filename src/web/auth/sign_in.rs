@@ -23,6 +23,8 @@ pub async fn sign_in(State(state): State<WebState>, request: Request) -> Result<
     }
     let id = request.extensions().get::<extract::RequestId>().map(|id| id.0.clone());
     let body = extract::body(request, &state).await?;
+    // Whoever asks, the database is asked no more often than by anybody who is known.
+    state.rates.take(address)?;
     let secret = params::field(&body, "link").unwrap_or_default();
     let session = state
         .actions

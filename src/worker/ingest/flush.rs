@@ -25,7 +25,6 @@ use crate::{
             JobKey,
             write::{self, Advance},
         },
-        metrics::{self, Owner},
         notify,
         tasks::{self, TaskKind},
     },
@@ -69,15 +68,12 @@ impl Ingest {
         let at = now.timestamp_millis().max(self.newest + 1);
         let done = self.cut(turns, at).await?;
         self.unsure = true;
-        let news = self.news(&done, at);
-        let mut flushed = match self.store(holding, &done, &finished, news, at, now).await {
-            // Numbers that the database takes for impossible must not hold up what was printed, here and next to it.
-            Err(IngestError::Db(error @ (DbError::Other(_) | DbError::Constraint { .. }))) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "a flush is stored without its metrics and checkpoints"
-                );
-                self.store(holding, &done, &finished, News::default(), at, now).await?
+        let mut news = vec![self.news(&done, at)];
+        let mut flushed = match self.store(holding, &done, &finished, &news, at, now).await {
+            // Numbers that the database takes for impossible must not hold up what was printed, nor other jobs' numbers.
+            Err(IngestError::Db(error)) if error.is_of_the_data() => {
+                news = news.into_iter().flat_map(News::by_job).collect();
+                self.store(holding, &done, &finished, &news, at, now).await?
             }
             other => other?,
         };
@@ -201,7 +197,7 @@ impl Ingest {
         holding: &Holding,
         done: &[(AttemptId, u64, Done)],
         finished: &[(AttemptId, Vec<StreamId>)],
-        news: News,
+        news: &[News],
         at: i64,
         now: DateTime<Utc>,
     ) -> Result<Flushed, IngestError> {
@@ -242,30 +238,17 @@ impl Ingest {
 
         let mut tx = self.db.begin().await?;
         holdings::check(&mut tx, holding, now).await?;
-        if !news.jobs.is_empty() || !news.series.is_empty() || !news.checkpoints.is_empty() {
-            let jobs: BTreeSet<JobId> = news
-                .jobs
-                .iter()
-                .map(|news| news.job)
-                .chain(news.series.keys().map(|key| key.job()))
-                .chain(news.checkpoints.iter().map(|checkpoint| checkpoint.key.job()))
-                .collect();
+        let jobs: BTreeSet<JobId> = news.iter().flat_map(News::subjects).collect();
+        if !jobs.is_empty() {
             write::lock_jobs(&mut tx, &jobs.into_iter().collect::<Vec<_>>()).await?;
         }
         if !advances.is_empty() {
             write::store(&mut tx, chunks, &advances).await?;
         }
-        write::note_replicas(&mut tx, &news.replicas).await?;
-        write::note_jobs(&mut tx, &news.jobs).await?;
-        for (key, series) in &news.series {
-            metrics::append(&mut tx, Owner::Job(*key), series).await?;
-        }
-        let mut told = BTreeSet::new();
-        for checkpoint in &news.checkpoints {
-            if checkpoint.record(&mut tx, at, now).await? {
-                told.insert(checkpoint.key.job().0);
-            }
-        }
+        let told = match news {
+            [all] => all.note(&mut tx, at, now).await?,
+            parts => News::note_what_can_be(parts, &mut tx, at, now).await?,
+        };
         let whole: Vec<AttemptId> = finished.iter().map(|(attempt, _)| *attempt).collect();
         let mut goes_on = false;
         if !whole.is_empty() {

@@ -1,19 +1,22 @@
 //! What a flush's lines mean for records: steps, series, checkpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
+use sqlx::Connection;
 use trainyard_core::model::{AttemptId, JobId, ReplicaKey};
+use uuid::Uuid;
 
 use super::{Ingest, IngestError, cut::Done};
 use crate::db::{
+    DbError, Tx,
     events::{self, NewEvent, Subject},
     logs::{
         JobKey,
         write::{self, JobNews, ReplicaNews},
     },
-    metrics::{Point, SeriesKey},
+    metrics::{self, Owner, Point, SeriesKey},
 };
 
 /// What follows from a flush's lines.
@@ -23,6 +26,80 @@ pub(super) struct News {
     pub jobs: Vec<JobNews>,
     pub series: BTreeMap<JobKey, BTreeMap<SeriesKey, Vec<Point>>>,
     pub checkpoints: Vec<Checkpoint>,
+}
+
+impl News {
+    /// Every job that something is noted of.
+    pub fn subjects(&self) -> BTreeSet<JobId> {
+        let jobs = self.jobs.iter().map(|news| news.job);
+        let series = self.series.keys().map(|key| key.job());
+        let checkpoints = self.checkpoints.iter().map(|checkpoint| checkpoint.key.job());
+        jobs.chain(series).chain(checkpoints).collect()
+    }
+
+    /// The same in parts, of which each is about one job: what its replicas did first, then all else.
+    pub fn by_job(mut self) -> Vec<News> {
+        let mut parts = vec![News {
+            replicas: std::mem::take(&mut self.replicas),
+            ..News::default()
+        }];
+        for job in self.subjects() {
+            parts.push(News {
+                replicas: Vec::new(),
+                jobs: self.jobs.extract_if(.., |news| news.job == job).collect(),
+                series: self.series.extract_if(.., |key, _| key.job() == job).collect(),
+                checkpoints: self.checkpoints.extract_if(.., |one| one.key.job() == job).collect(),
+            });
+        }
+        parts
+    }
+
+    /// Writes it down. Answers the jobs that have events by that.
+    pub async fn note(&self, tx: &mut Tx<'_>, at: i64, now: DateTime<Utc>) -> Result<BTreeSet<Uuid>, IngestError> {
+        write::note_replicas(tx, &self.replicas).await?;
+        write::note_jobs(tx, &self.jobs).await?;
+        for (key, series) in &self.series {
+            metrics::append(tx, Owner::Job(*key), series).await?;
+        }
+        let mut told = BTreeSet::new();
+        for checkpoint in &self.checkpoints {
+            if checkpoint.record(tx, at, now).await? {
+                told.insert(checkpoint.key.job().0);
+            }
+        }
+        Ok(told)
+    }
+
+    /// Writes each part down by itself. One that the database takes for impossible is left out, with a word in our log.
+    pub async fn note_what_can_be(
+        parts: &[News],
+        tx: &mut Tx<'_>,
+        at: i64,
+        now: DateTime<Utc>,
+    ) -> Result<BTreeSet<Uuid>, IngestError> {
+        let mut told = BTreeSet::new();
+        for part in parts {
+            let mut point = tx.begin().await.map_err(DbError::from)?;
+            match part.note(&mut point, at, now).await {
+                Ok(some) => {
+                    told.extend(some);
+                    point.commit().await.map_err(DbError::from)?;
+                }
+                Err(IngestError::Db(error)) if error.is_of_the_data() => {
+                    point.rollback().await.map_err(DbError::from)?;
+                    let jobs: Vec<String> = part.subjects().iter().map(JobId::to_string).collect();
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(
+                        error,
+                        ?jobs,
+                        "metrics and checkpoints can't be stored, and are left out"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(told)
+    }
 }
 
 #[derive(Debug)]
@@ -36,7 +113,7 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// `false`: another rank reported it before.
-    pub async fn record(&self, tx: &mut crate::db::Tx<'_>, at: i64, now: DateTime<Utc>) -> Result<bool, IngestError> {
+    pub async fn record(&self, tx: &mut Tx<'_>, at: i64, now: DateTime<Utc>) -> Result<bool, IngestError> {
         if !write::add_checkpoint(tx, self.key.job(), self.attempt, self.step, &self.path, at).await? {
             return Ok(false);
         }

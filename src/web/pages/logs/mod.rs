@@ -20,7 +20,7 @@ use super::{
     found, shown,
     terminal::Segment,
     told,
-    view::{SelectOption, Shell, Tone},
+    view::{Choice, SelectOption, Shell, Tone},
     viewer,
 };
 use crate::{
@@ -51,7 +51,7 @@ pub struct LogsPage {
     pub attempts: Vec<SelectOption>,
     pub replicas: Vec<SelectOption>,
     /// Of an MPI job: where to see what each rank of `mpirun` prints, and which one is seen.
-    pub ranks: Vec<ranks::RankLink>,
+    pub ranks: Vec<Choice>,
     pub times: Vec<SelectOption>,
     /// `clock`, `start` or `off`, as a class.
     pub time_mode: &'static str,
@@ -245,6 +245,7 @@ pub async fn first_error(
         lines_per_stream: 1,
         bytes: u64::MAX,
         time: FIRST_ERROR,
+        whole: 2 * FIRST_ERROR,
     };
     let found = search::search(&state.db, &streams, &needle, None, limits).await?;
     let unread = found.next.is_some();

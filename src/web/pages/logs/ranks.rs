@@ -13,18 +13,14 @@ use crate::{
         logs::JobKey,
         metrics::{self, Owner, Selection},
     },
-    web::{Error, pages::told},
+    web::{
+        Error,
+        pages::{told, view::Choice},
+    },
 };
 
 /// Links to so many; others are found by their tags.
 const SHOWN: u32 = 64;
-
-#[derive(Debug, Clone)]
-pub struct RankLink {
-    pub rank: u32,
-    pub href: String,
-    pub shown: bool,
-}
 
 /// How many ranks an MPI job has: as many as slots, or as have told a number where only `mpirun` was told how many.
 /// None for any other job.
@@ -47,13 +43,14 @@ pub async fn count(db: &Db, key: JobKey, attempt: i32, document: &str) -> Result
 }
 
 /// `address`: the page's own, with the attempt. `only`: the search whose hits alone are shown.
-pub fn links(ranks: u32, address: &str, only: Option<&str>) -> Vec<RankLink> {
+pub fn links(ranks: u32, address: &str, only: Option<&str>) -> Vec<Choice> {
     let link = |rank| {
         let tag = catch::tag_of(rank);
-        RankLink {
-            rank,
+        Choice {
+            label: format!("MPI rank {rank}"),
             href: format!("{address}&search={}&regex=true&only=true", told::encoded(&tag)),
-            shown: only == Some(tag.as_str()),
+            current: only == Some(tag.as_str()),
+            count: None,
         }
     };
     (0..ranks.min(SHOWN)).map(link).collect()
