@@ -105,7 +105,7 @@ async fn flood_and_reading(replicas: u32, lines: usize) {
         ("read as text, merged", Shape::Text),
     ] {
         let begun = Instant::now();
-        let parts = download::lines(&world.db, streams.clone(), Begin::From(From::Start), shape);
+        let parts = download::lines(&world.db, streams.clone(), Begin::From(From::Start), shape, None);
         let found = parts
             .try_fold(0, |sum, part| async move {
                 Ok(sum + memchr::memchr_iter(b'\n', &part).count())
@@ -145,6 +145,8 @@ async fn flood_and_reading(replicas: u32, lines: usize) {
         until: None,
         lines: 1000,
         bytes: usize::MAX,
+        mpi_rank: None,
+        look: 0,
     };
     let tail = page(&world.db, &streams, &query).await.expect("a page");
     assert_eq!(tail.runs.iter().map(|placed| placed.run.count()).sum::<usize>(), 1000);

@@ -237,14 +237,30 @@
     else if (show) pill.textContent = unseen ? `Jump to live (${unseen.toLocaleString("en")} new)` : "Jump to live";
   }
 
-  async function get(parameters) {
+  async function load(parameters) {
     const url = new URL(config.lines, location.href);
     for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
     const answer = await fetch(url, { headers: { accept: "application/json" } });
     if (!answer.ok) throw new Error(`the server said ${answer.status}`);
-    const page = await answer.json();
+    return answer.json();
+  }
+  // Of a rank of mpirun that speaks rarely, a page may have next to no lines and tell where to look further. Forwards that
+  // is done until there are some; backwards a person is asked after a few pages.
+  const FURTHER = 8;
+  async function get(parameters) {
+    let page = await load(parameters);
+    let items = page.items;
+    for (let turn = 1; items.length < 2; turn += 1) {
+      if (parameters.tail && page.looked_since && turn < FURTHER) {
+        page = await load({ ...parameters, until: page.looked_since });
+        items = page.items.concat(items);
+      } else if (!parameters.tail && page.more) {
+        page = await load({ limit: parameters.limit, cursor: page.next });
+        items = items.concat(page.items);
+      } else break;
+    }
     // A page may end before it has as many lines as were asked for.
-    return Object.assign(page.items.filter(wanted), { all: !(parameters.tail ? page.older : page.more) });
+    return Object.assign(items.filter(wanted), { all: !(parameters.tail ? page.older : page.more), since: page.looked_since });
   }
   const rowAt = (row) => row?.dataset.at ?? row?.querySelector("time")?.dateTime;
 
@@ -260,6 +276,10 @@
       const met = lines.findIndex((line) => keyOf(line) === keyOfRow(row));
       const fresh = met >= 0 ? side(lines, met) : lines.filter((line) => beside(line.at, at));
       if (fresh.length || lines.all) return { fresh, all: lines.all };
+      if (lines.since) {
+        const gap = { kind: "gap", role: "", index: 0, stream: "", offset: lines.since, at: lines.since, text: "None of these lines was found since then; scroll up to look further back." };
+        return { fresh: [gap], all: false };
+      }
     }
     // One moment holds more lines than are read at once: the rest of it is left out, and said so.
     const lines = await get(ask(at, PAGE, true));
@@ -345,7 +365,7 @@
     if (new URLSearchParams(location.search).get("time") === "local") { own.selected = true; retime(); }
   }
   timeMode.addEventListener("change", retime);
-  for (const select of document.querySelectorAll("#l-attempt, #l-replica")) select.addEventListener("change", () => select.form.requestSubmit());
+  for (const select of document.querySelectorAll("#l-attempt, #l-replica, #l-rank")) select.addEventListener("change", () => select.form.requestSubmit());
   document.getElementById("older")?.parentElement.remove();
   document.getElementById("newer")?.parentElement.remove();
 

@@ -8,6 +8,8 @@ mod follow;
 mod ingest;
 #[path = "logs/outline.rs"]
 mod outline;
+#[path = "logs/ranks.rs"]
+mod ranks;
 #[path = "logs/reading.rs"]
 mod reading;
 #[path = "logs/window.rs"]

@@ -29,6 +29,9 @@ pub struct LogsArgs {
     /// Only this replica, as in worker-0 [default: all, merged by time]
     #[arg(long, value_name = "ROLE-INDEX", value_parser = replica)]
     pub replica: Option<ReplicaKey>,
+    /// Only this rank; of an MPI job, the lines in which this rank of mpirun speaks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    pub rank: Option<u32>,
     /// Only this attempt [default: all of them]
     #[arg(long, value_name = "N")]
     pub attempt: Option<u32>,
@@ -63,6 +66,7 @@ pub async fn print(server: &Server, args: &LogsArgs, output: Output) -> Result<D
         query.push(("role", key.role.clone()));
         query.push(("index", key.index.to_string()));
     }
+    query.extend(args.rank.map(|rank| ("rank", rank.to_string())));
     query.extend(args.attempt.map(|attempt| ("attempt", attempt.to_string())));
     let how = Show {
         output,
@@ -71,6 +75,9 @@ pub async fn print(server: &Server, args: &LogsArgs, output: Output) -> Result<D
     };
     if let Some(text) = &args.grep {
         return grep(server, id, &query, text, how).await;
+    }
+    if let (Some(lines), false) = (args.tail, args.follow) {
+        return tail(server, id, &query, lines, how).await;
     }
     query.extend(args.tail.map(|lines| ("tail", lines.to_string())));
     if let Some(since) = &args.since {
@@ -93,21 +100,11 @@ struct Show {
 
 /// What is stored now, page by page.
 async fn stored(server: &Server, id: JobId, mut query: Vec<(&str, String)>, how: Show) -> Result<Done, ClientError> {
-    if !query.iter().any(|(name, _)| *name == "tail") {
-        query.push(("limit", "10000".into()));
-    }
+    query.push(("limit", "10000".into()));
     loop {
         let page = server.get(&format!("/jobs/{id}/logs"), &query).await?;
         let lines = page["items"].as_array().map_or(&[][..], Vec::as_slice);
         show(lines, how)?;
-        let tail = query.iter().find(|(name, _)| *name == "tail");
-        if let Some((_, asked)) = tail {
-            if page["older"] == Value::Bool(true) && asked.parse::<usize>().is_ok_and(|asked| asked > lines.len()) {
-                let text = "Older lines are left out: one answer holds no more text. --since shows all from a time on.";
-                eprintln!("{text}");
-            }
-            return Ok(Done::Well);
-        }
         let Some(next) = page["next"].as_str() else {
             return Ok(Done::Well);
         };
@@ -117,6 +114,39 @@ async fn stored(server: &Server, id: JobId, mut query: Vec<(&str, String)>, how:
         query.retain(|(name, _)| !matches!(*name, "cursor" | "since"));
         query.push(("cursor", next.to_owned()));
     }
+}
+
+/// The last lines. Of a rank that speaks rarely, an answer may hold few of them and tell from where to look further back.
+async fn tail(
+    server: &Server,
+    id: JobId,
+    chosen: &[(&str, String)],
+    lines: u64,
+    how: Show,
+) -> Result<Done, ClientError> {
+    let mut newest_first: Vec<Value> = Vec::new();
+    let mut missing = lines;
+    let mut until: Option<String> = None;
+    let older = loop {
+        let mut query = chosen.to_vec();
+        query.push(("tail", missing.to_string()));
+        query.extend(until.take().map(|until| ("until", until)));
+        let mut page = server.get(&format!("/jobs/{id}/logs"), &query).await?;
+        let items = page["items"].take();
+        missing = missing.saturating_sub(items.as_array().map_or(0, Vec::len) as u64);
+        newest_first.push(items);
+        match page["looked_since"].as_str() {
+            Some(since) if missing > 0 => until = Some(since.to_owned()),
+            _ => break page["older"] == Value::Bool(true),
+        }
+    };
+    for items in newest_first.iter().rev() {
+        show(items.as_array().map_or(&[][..], Vec::as_slice), how)?;
+    }
+    if older && missing > 0 {
+        eprintln!("Older lines are left out: one answer holds no more text. --since shows all from a time on.");
+    }
+    Ok(Done::Well)
 }
 
 async fn grep(

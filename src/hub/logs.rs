@@ -158,6 +158,10 @@ impl Follower {
             };
             let missed = match item {
                 Ok(item) => match &*item {
+                    live::Item::Lines(lines) if self.filter.mpi_rank.is_some() => {
+                        self.read_live(lines).await?;
+                        false
+                    }
                     live::Item::Lines(lines) => {
                         self.send_live(lines, &mut subscription).await?;
                         false
@@ -203,6 +207,8 @@ impl Follower {
             until: None,
             lines: page::LINES,
             bytes: page::BYTES,
+            mpi_rank: self.filter.mpi_rank,
+            look: page::LOOK,
         };
         let page = page::page(&self.inner.db, &streams, &query).await?;
         self.position = page.next.clone();
@@ -225,7 +231,8 @@ impl Follower {
             self.position = page::before(&streams, &begin);
         }
         let encoders: Vec<Encoder> = streams.iter().map(|row| Encoder::new(row, Form::Sse, false)).collect();
-        let mut merged = Merged::new(&self.inner.db, &streams, begin);
+        let mut merged = Merged::new(&self.inner.db, &streams, begin).said_by(self.filter.mpi_rank);
+        let mut passed = 0;
         let mut data = Vec::new();
         let mut unfinished = Vec::new();
         while let Some(Placed { stream, run }) = merged.next().await? {
@@ -234,6 +241,7 @@ impl Follower {
                 encoders[stream].write(&mut unfinished, &run);
                 continue;
             }
+            passed += run.passed_bytes();
             let mut rest = Some(run);
             while let Some(run) = rest {
                 let (some, more) = run.split(usize::MAX, MESSAGE);
@@ -241,8 +249,10 @@ impl Follower {
                 self.position.reach(row.attempt, some.place(row));
                 self.ends.insert(row.id, some.end);
                 rest = more;
-                if data.len() >= MESSAGE {
+                if data.len() >= MESSAGE || passed >= page::LOOK {
+                    // Even where nothing was wanted: who comes back need not begin anew, and who left is noticed.
                     self.send_lines(&std::mem::take(&mut data)).await?;
+                    passed = 0;
                 }
             }
         }
@@ -300,6 +310,17 @@ impl Follower {
             }
         }
         self.send(Bytes::from(together)).await
+    }
+
+    /// What the live reader sent is text as it is shown, where tags may be overwritten: the lines of a rank of `mpirun` are
+    /// read from the store. What waits behind this is read with it, and then was had.
+    async fn read_live(&mut self, lines: &live::Lines) -> Result<(), Gone> {
+        let new =
+            |part: &live::Part| !self.position.covers(part.row.attempt, part.place) && self.filter.takes(&part.row);
+        if lines.parts.iter().any(new) {
+            self.catch_up(Begin::Position(self.position.clone())).await?;
+        }
+        Ok(())
     }
 
     /// The message for this reader. `None`: nothing in it is new to it, or wanted.

@@ -85,14 +85,15 @@ pub enum Shape {
     Ndjson { raw: bool },
 }
 
-/// All lines of the chosen streams, in order, in parts of some 256 KiB.
+/// All lines of the chosen streams, or those in which a rank of `mpirun` speaks, in order, in parts of some 256 KiB.
 pub fn lines(
     db: &Db,
     streams: Vec<StreamRow>,
     begin: Begin,
     shape: Shape,
+    mpi_rank: Option<u32>,
 ) -> impl Stream<Item = Result<Bytes, LogsError>> + Send + 'static {
-    let merged = Merged::new(db, &streams, begin);
+    let merged = Merged::new(db, &streams, begin).said_by(mpi_rank);
     let writers: Vec<Writer> = streams.iter().map(|row| Writer::new(row, shape)).collect();
     stream::try_unfold((merged, writers), |(mut merged, writers)| async move {
         let mut out = Vec::with_capacity(PART + PART / 4);

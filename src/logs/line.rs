@@ -68,13 +68,13 @@ pub struct RawLine<'r> {
 }
 
 impl Run {
-    /// The lines of the run; a gap has none.
+    /// The lines of the run; a gap has none, nor have lines that were passed.
     pub fn lines(&self) -> Lines<'_> {
         let (rest, missing, partial, whole) = match &self.body {
             RunBody::Lines(data) => (&data[..], 0, false, true),
             RunBody::Cut { text, missing } => (&text[..], *missing, false, false),
             RunBody::Unfinished { text, missing } => (&text[..], *missing, true, false),
-            RunBody::Gap(_) => (&[][..], 0, false, true),
+            RunBody::Gap(_) | RunBody::Passed => (&[][..], 0, false, true),
         };
         Lines {
             number: self.first_line,
@@ -91,6 +91,7 @@ impl Run {
     pub fn count(&self) -> usize {
         match &self.body {
             RunBody::Lines(data) => memchr::memchr_iter(b'\n', data).count(),
+            RunBody::Passed => 0,
             _ => 1,
         }
     }

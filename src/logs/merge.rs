@@ -6,6 +6,7 @@ use std::{
 };
 
 use futures::StreamExt;
+use trainyard_core::catch::tags::Speaker;
 
 use super::{
     LogsError,
@@ -75,6 +76,7 @@ pub struct Merged {
     db: Db,
     begin: Begin,
     until: Option<Position>,
+    speaker: Option<Speaker>,
     /// (place among the streams given, row), the attempts in order.
     waiting: VecDeque<(usize, StreamRow)>,
     open: Vec<(usize, StreamReader)>,
@@ -118,6 +120,7 @@ impl Merged {
             db: db.clone(),
             begin,
             until: None,
+            speaker: None,
             waiting: waiting.into(),
             open: Vec::new(),
             heads: BinaryHeap::new(),
@@ -131,19 +134,38 @@ impl Merged {
         self
     }
 
+    /// Only the lines in which this rank of `mpirun` speaks. The others come as [`RunBody::Passed`].
+    pub fn said_by(mut self, mpi_rank: Option<u32>) -> Self {
+        self.speaker = mpi_rank.map(Speaker::new);
+        self
+    }
+
     /// The next run in order. After the last one of an attempt come its unfinished lines.
     pub async fn next(&mut self) -> Result<Option<Placed>, LogsError> {
         loop {
             if let Some(Reverse(head)) = self.heads.pop() {
                 let (stream, _) = self.open[head.reader];
-                self.advance(head.reader).await?;
-                return Ok(Some(Placed { stream, run: head.run }));
+                let (run, rest) = match &self.speaker {
+                    Some(speaker) => head.run.sift(speaker),
+                    None => (head.run, None),
+                };
+                match rest {
+                    Some(run) => self.heads.push(Reverse(Head { run, ..head })),
+                    None => self.advance(head.reader).await?,
+                }
+                return Ok(Some(Placed { stream, run }));
             }
             let open = std::mem::take(&mut self.open);
             let until = self.until.as_ref();
+            let speaker = self.speaker.as_ref();
             self.unfinished.extend(open.iter().filter_map(|(stream, reader)| {
                 let run = wanted(until, reader.row(), reader.unfinished()?)?;
-                Some(Placed { stream: *stream, run })
+                let run = match speaker {
+                    Some(speaker) => run.sift(speaker).0,
+                    None => run,
+                };
+                let stream = *stream;
+                (!matches!(run.body, RunBody::Passed)).then_some(Placed { stream, run })
             }));
             if let Some(placed) = self.unfinished.pop_front() {
                 return Ok(Some(placed));

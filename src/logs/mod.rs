@@ -4,11 +4,12 @@
 //! - [`marks`]: the times inside a chunk.
 //! - [`chunk`]: a row's bytes; the only place that knows codecs and where bytes lie.
 //! - [`run`]: bytes in order become runs of whole lines of one flush.
+//! - [`sift`]: of runs, what one rank of `mpirun` said.
 //! - [`line`]: a line as people get it, and its JSON.
 //! - [`stream`]: one stream, from a byte, a line or a time, forwards.
 //! - [`position`]: a place in the order of all lines of a job, as readers carry it.
 //! - [`merge`]: all streams of a job in one order.
-//! - [`page`], [`search`], [`download`]: what the API offers.
+//! - [`page`], [`tail`], [`search`], [`download`]: what the API offers.
 //!
 //! The order of a job's lines: attempt, then the time of the flush in which the line ended, then stream, then offset.
 //! A flush is stored in one transaction and its time is greater than that of the one before it, so the order in which
@@ -27,7 +28,9 @@ pub mod page;
 pub mod position;
 pub mod run;
 pub mod search;
+pub mod sift;
 pub mod stream;
+mod tail;
 
 /// Why logs can't be read.
 #[derive(Debug, thiserror::Error)]

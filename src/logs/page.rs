@@ -1,8 +1,9 @@
 //! Lines for one answer: chosen streams, a beginning, an end, a limit; and a position from which to go on.
 
-use std::collections::VecDeque;
-
-use trainyard_core::model::{LogStream, StreamId};
+use trainyard_core::{
+    kinds::rendezvous::LAUNCHER,
+    model::{LogStream, StreamId},
+};
 
 use super::{
     LogsError,
@@ -11,6 +12,7 @@ use super::{
     position::{Place, Position},
     run::{Run, RunBody},
     stream::From,
+    tail,
 };
 use crate::db::{
     Db,
@@ -21,20 +23,36 @@ use crate::db::{
 pub const LINES: usize = 20_000;
 /// Text of one answer; it may end there before it has as many lines as were asked for.
 pub const BYTES: usize = 8 << 20;
+/// Text that one answer looks at for lines of a rank of `mpirun`, of which there may be few.
+pub const LOOK: u64 = 64 << 20;
 
-/// Which streams of a job. `Default`: all.
+/// Which streams of a job, and which of their lines. `Default`: all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
     pub attempt: Option<i32>,
     pub role: Option<String>,
     pub index: Option<i32>,
+    /// The replica's.
     pub rank: Option<i32>,
     pub stream: Option<LogStream>,
     /// Exactly this one.
     pub id: Option<StreamId>,
+    /// Only lines in which this rank of `mpirun` speaks.
+    pub mpi_rank: Option<u32>,
 }
 
 impl Filter {
+    /// What it means for an MPI job: a rank is one of `mpirun`'s, and the launcher prints what they say.
+    pub fn under_mpirun(self) -> Self {
+        let Some(rank) = self.rank else { return self };
+        Self {
+            role: self.role.or_else(|| Some(LAUNCHER.to_owned())),
+            rank: None,
+            mpi_rank: Some(rank.unsigned_abs()),
+            ..self
+        }
+    }
+
     pub fn takes(&self, row: &StreamRow) -> bool {
         self.attempt.is_none_or(|attempt| row.attempt == attempt)
             && self.role.as_ref().is_none_or(|role| row.role == *role)
@@ -61,6 +79,10 @@ pub struct Query {
     /// At most so many lines, and about so many bytes of text: the first ones, or the last ones of a tail.
     pub lines: usize,
     pub bytes: usize,
+    /// Only lines in which this rank of `mpirun` speaks.
+    pub mpi_rank: Option<u32>,
+    /// About so many bytes are looked at for them; by a tail, of each stream.
+    pub look: u64,
 }
 
 /// Runs in order, within the limits of a query.
@@ -73,37 +95,40 @@ pub struct Page {
     pub more: bool,
     /// There may be more before the first run.
     pub older: bool,
+    /// A tail looked at what was stored since this time (ms), and found less than was asked for.
+    pub looked_since: Option<i64>,
 }
 
 /// Reads one page.
 pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page, LogsError> {
     if let Begin::From(From::Tail(count)) = query.begin {
-        let last = Last::new((count as usize).min(query.lines), query.bytes);
-        return match &query.until {
-            Some(until) => tail_until(db, streams, last, until).await,
-            None => tail(db, streams, last).await,
-        };
+        return tail::tail(db, streams, query, (count as usize).min(query.lines)).await;
     }
     let older = query.begin != Begin::From(From::Start);
     let mut position = before(streams, &query.begin);
-    let mut merged = Merged::new(db, streams, query.begin.clone()).until(query.until.clone());
+    let mut merged = Merged::new(db, streams, query.begin.clone())
+        .until(query.until.clone())
+        .said_by(query.mpi_rank);
     let mut runs = Vec::new();
-    let (mut lines, mut bytes) = (0, 0);
+    let (mut lines, mut bytes, mut passed) = (0, 0, 0);
     let mut more = false;
     while let Some(Placed { stream, run }) = merged.next().await? {
         let row = &streams[stream];
         let partial = matches!(run.body, RunBody::Unfinished { .. });
-        if lines >= query.lines || bytes >= query.bytes {
+        if lines >= query.lines || bytes >= query.bytes || passed > query.look {
             more = true;
             break;
         }
+        passed += run.passed_bytes();
         let (run, rest) = run.split(query.lines - lines, query.bytes - bytes);
         lines += run.count();
         bytes += run.size();
         if !partial {
             position.reach(row.attempt, run.place(row));
         }
-        runs.push(Placed { stream, run });
+        if run.count() > 0 {
+            runs.push(Placed { stream, run });
+        }
         if rest.is_some() {
             more = true;
             break;
@@ -114,6 +139,7 @@ pub async fn page(db: &Db, streams: &[StreamRow], query: &Query) -> Result<Page,
         next: position,
         more,
         older,
+        looked_since: None,
     })
 }
 
@@ -149,186 +175,13 @@ pub fn before(streams: &[StreamRow], begin: &Begin) -> Position {
     position
 }
 
-/// The last runs of those that came by: what is held is bounded, however much comes by.
-struct Last {
-    lines: usize,
-    bytes: usize,
-    runs: VecDeque<Placed>,
-    /// Lines and bytes of `runs`.
-    have: (usize, usize),
-    /// Something came by that is not in `runs`.
-    dropped: bool,
-}
-
-impl Last {
-    fn new(lines: usize, bytes: usize) -> Self {
-        Self {
-            lines,
-            bytes,
-            runs: VecDeque::new(),
-            have: (0, 0),
-            dropped: false,
-        }
-    }
-
-    /// The same, with nothing in it yet and room for what this one has no line of.
-    fn rest(&self) -> Self {
-        Self::new(self.lines - self.have.0, self.bytes.saturating_sub(self.have.1))
-    }
-
-    fn is_full(&self) -> bool {
-        self.have.0 >= self.lines || self.have.1 >= self.bytes
-    }
-
-    fn push(&mut self, placed: Placed) {
-        self.have.0 += placed.run.count();
-        self.have.1 += placed.run.size();
-        self.runs.push_back(placed);
-        while let Some(first) = self.runs.front() {
-            let without = (self.have.0 - first.run.count(), self.have.1 - first.run.size());
-            if without.0 < self.lines && without.1 < self.bytes {
-                break;
-            }
-            self.have = without;
-            self.dropped = true;
-            self.runs.pop_front();
-        }
-    }
-
-    /// What came before all of this, as far as there is room.
-    fn push_before(&mut self, mut earlier: Last) {
-        self.dropped |= earlier.dropped;
-        self.have.0 += earlier.have.0;
-        self.have.1 += earlier.have.1;
-        earlier.runs.append(&mut self.runs);
-        self.runs = earlier.runs;
-    }
-
-    /// No line more than there is room for.
-    fn cut(mut self) -> Self {
-        let over = self.have.0.saturating_sub(self.lines);
-        if over > 0
-            && let Some(first) = self.runs.front_mut()
-            && let (cut, Some(rest)) = first.run.clone().split(over, usize::MAX)
-        {
-            self.have = (self.have.0 - over, self.have.1 - cut.size());
-            self.dropped = true;
-            first.run = rest;
-        }
-        self
-    }
-
-    fn into_page(self, next: Position, more: bool) -> Page {
-        Page {
-            runs: self.runs.into(),
-            next,
-            more,
-            older: self.dropped,
-        }
-    }
-}
-
-/// The last lines of all streams together. Takes few lines of each stream first, and more only if those do not reach
-/// far enough back.
-async fn tail(db: &Db, streams: &[StreamRow], mut last: Last) -> Result<Page, LogsError> {
-    let mut position = Position::start();
-    let mut attempts: Vec<i32> = streams.iter().map(|row| row.attempt).collect();
-    attempts.sort_unstable();
-    attempts.dedup();
-    let newest = attempts.last().copied();
-    for &attempt in attempts.iter().rev() {
-        // The newest one tells where to go on, even if none of its lines is wanted.
-        if last.is_full() && Some(attempt) != newest {
-            last.dropped = true;
-            break;
-        }
-        let chosen: Vec<usize> = (0..streams.len())
-            .filter(|&index| streams[index].attempt == attempt)
-            .collect();
-        let (earlier, reached) = tail_of_attempt(db, streams, &chosen, &last).await?;
-        if let Some(place) = reached {
-            position.reach(attempt, place);
-        }
-        last.push_before(earlier);
-    }
-    if let Some(newest) = newest {
-        position.finish_below(newest);
-    }
-    Ok(last.into_page(position, false))
-}
-
-/// The last whole lines up to a position: how a reader scrolls back. How far back they lie is not known, so longer and
-/// longer stretches are read, of which the last lines alone are kept.
-async fn tail_until(db: &Db, streams: &[StreamRow], wanted: Last, until: &Position) -> Result<Page, LogsError> {
-    const FIRST: i64 = 2_000;
-    let earliest = streams.iter().filter_map(|row| row.first_at).min();
-    let latest = streams.iter().filter_map(|row| {
-        let last = row.last_at?.timestamp_millis();
-        Some(until.of(row.attempt).map_or(last, |place| place.at.min(last)))
-    });
-    let (Some(earliest), Some(latest)) = (earliest, latest.max()) else {
-        return Ok(wanted.into_page(until.clone(), true));
-    };
-    let mut stretch = FIRST;
-    loop {
-        let from = latest.saturating_sub(stretch);
-        let whole = from <= earliest.timestamp_millis();
-        let begin = if whole { From::Start } else { From::Time(from) };
-        let mut merged = Merged::new(db, streams, Begin::From(begin)).until(Some(until.clone()));
-        let mut last = wanted.rest();
-        while let Some(placed) = merged.next().await? {
-            if !matches!(placed.run.body, RunBody::Unfinished { .. }) {
-                last.push(placed);
-            }
-        }
-        if last.is_full() || whole {
-            last.dropped |= !whole;
-            return Ok(last.cut().into_page(until.clone(), true));
-        }
-        stretch = stretch.saturating_mul(4);
-    }
-}
-
-/// The last lines of one attempt, as far as `last` has room for them, and the place of the last whole line.
-async fn tail_of_attempt(
-    db: &Db,
-    streams: &[StreamRow],
-    chosen: &[usize],
-    last: &Last,
-) -> Result<(Last, Option<Place>), LogsError> {
-    let rows: Vec<StreamRow> = chosen.iter().map(|&index| streams[index].clone()).collect();
-    let count = last.rest().lines;
-    let mut each = (4 * count / rows.len().max(1)).clamp(16, count.max(16));
-    loop {
-        let mut merged = Merged::new(db, &rows, Begin::From(From::Tail(each as u64)));
-        let mut found = last.rest();
-        let mut reached = None;
-        // Before this time, streams of which only a part was read may have more lines.
-        let mut whole_from = i64::MIN;
-        let mut begun = vec![false; rows.len()];
-        while let Some(mut placed) = merged.next().await? {
-            let row = &rows[placed.stream];
-            if !std::mem::replace(&mut begun[placed.stream], true) && placed.run.first_line > 0 {
-                whole_from = whole_from.max(placed.run.at);
-            }
-            if !matches!(placed.run.body, RunBody::Unfinished { .. }) {
-                reached = Some(placed.run.place(row)).max(reached);
-            }
-            placed.stream = chosen[placed.stream];
-            found.push(placed);
-        }
-        let certain = found.runs.front().is_none_or(|first| first.run.at > whole_from);
-        if certain || each >= count {
-            found.dropped |= whole_from > i64::MIN;
-            return Ok((found.cut(), reached));
-        }
-        each = (each * 4).min(count);
-    }
-}
-
 impl Page {
-    /// What is older than this page lies up to here: the position right before its first line.
+    /// What is older than this page lies up to here: the position right before its first line, or before
+    /// what was looked at.
     pub fn start(&self, streams: &[StreamRow]) -> Position {
+        if let Some(at) = self.looked_since {
+            return before(streams, &Begin::From(From::Time(at)));
+        }
         let whole = |placed: &&Placed| !matches!(placed.run.body, RunBody::Unfinished { .. });
         let Some(first) = self.runs.iter().find(whole) else {
             return self.next.clone();

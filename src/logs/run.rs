@@ -45,6 +45,8 @@ pub enum RunBody {
         missing: u64,
     },
     Gap(Gap),
+    /// Whole lines that nobody wants, see [`sift`](super::sift).
+    Passed,
 }
 
 impl Run {
@@ -94,7 +96,7 @@ impl Run {
         match &self.body {
             RunBody::Lines(data) => data.len(),
             RunBody::Cut { text, .. } | RunBody::Unfinished { text, .. } => text.len(),
-            RunBody::Gap(_) => 0,
+            RunBody::Gap(_) | RunBody::Passed => 0,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use trainyard_core::model::StreamId;
+use trainyard_core::{catch::tags::Speaker, model::StreamId};
 
 use super::{
     LogsError,
@@ -37,13 +37,47 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What to look for.
 #[derive(Debug, Clone)]
-pub enum Needle {
+pub struct Needle {
+    pattern: Pattern,
+    speaker: Option<Speaker>,
+}
+
+#[derive(Debug, Clone)]
+enum Pattern {
     Literal(Finder<'static>),
     Regex(Regex),
 }
 
 impl Needle {
     pub fn new(pattern: &str, is_regex: bool, ignore_case: bool) -> Result<Self, LogsError> {
+        Ok(Self {
+            pattern: Pattern::new(pattern, is_regex, ignore_case)?,
+            speaker: None,
+        })
+    }
+
+    /// Only in lines in which this rank of `mpirun` speaks.
+    pub fn said_by(mut self, mpi_rank: Option<u32>) -> Self {
+        self.speaker = mpi_rank.map(Speaker::new);
+        self
+    }
+
+    fn is_in(&self, line: &RawLine<'_>) -> bool {
+        self.pattern.is_in(line.bytes) && self.speaker.as_ref().is_none_or(|speaker| speaker.is_in(line.bytes))
+    }
+
+    /// `false`: no line of the run can have it. Quick, for literals.
+    fn may_be_in(&self, run: &Run) -> bool {
+        match (&self.pattern, &run.body) {
+            (_, RunBody::Gap(_)) => false,
+            (Pattern::Literal(finder), RunBody::Lines(data)) => finder.find(data).is_some(),
+            _ => true,
+        }
+    }
+}
+
+impl Pattern {
+    fn new(pattern: &str, is_regex: bool, ignore_case: bool) -> Result<Self, LogsError> {
         if pattern.is_empty() || pattern.len() > LONGEST_PATTERN {
             return Err(LogsError::Pattern(format!(
                 "it has {} bytes; 1 to {LONGEST_PATTERN} are allowed",
@@ -51,7 +85,7 @@ impl Needle {
             )));
         }
         if !is_regex && !ignore_case {
-            return Ok(Needle::Literal(Finder::new(pattern).into_owned()));
+            return Ok(Pattern::Literal(Finder::new(pattern).into_owned()));
         }
         let escaped = if is_regex {
             pattern.to_owned()
@@ -63,7 +97,7 @@ impl Needle {
             .size_limit(LARGEST_PATTERN)
             .dfa_size_limit(4 << 20)
             .build()
-            .map(Needle::Regex)
+            .map(Pattern::Regex)
             .map_err(|error| {
                 let words = error.to_string();
                 let last = words.lines().last().unwrap_or_default();
@@ -71,19 +105,10 @@ impl Needle {
             })
     }
 
-    fn is_in(&self, line: &RawLine<'_>) -> bool {
+    fn is_in(&self, line: &[u8]) -> bool {
         match self {
-            Needle::Literal(finder) => finder.find(line.bytes).is_some(),
-            Needle::Regex(regex) => regex.is_match(line.bytes),
-        }
-    }
-
-    /// `false`: no line of the run can have it. Quick, for literals.
-    fn may_be_in(&self, run: &Run) -> bool {
-        match (self, &run.body) {
-            (_, RunBody::Gap(_)) => false,
-            (Needle::Literal(finder), RunBody::Lines(data)) => finder.find(data).is_some(),
-            _ => true,
+            Pattern::Literal(finder) => finder.find(line).is_some(),
+            Pattern::Regex(regex) => regex.is_match(line),
         }
     }
 }

@@ -240,6 +240,23 @@ async fn at_time(db: &Db, row: &StreamRow, at: i64) -> Result<(u64, u64), LogsEr
     Ok(output.line_at(byte.min(output.end())))
 }
 
+/// The time (ms) of the flush that lies so many bytes before a place of the stream, or before its end. `None`: that is before
+/// its beginning.
+pub async fn back(db: &Db, row: &StreamRow, place: Option<Place>, bytes: u64) -> Result<Option<i64>, LogsError> {
+    let end = match place {
+        Some(place) => begin(db, row, From::After(place)).await?.0,
+        None => row.bytes,
+    };
+    let Some(byte) = end.checked_sub(bytes).filter(|byte| *byte > 0) else {
+        return Ok(None);
+    };
+    let found = find(db, row, Target::Byte(byte)).await?;
+    Ok(found.and_then(|output| {
+        let flush = output.marks.iter().rfind(|mark| output.offset + mark.byte <= byte);
+        flush.map(|mark| mark.at)
+    }))
+}
+
 async fn find(db: &Db, row: &StreamRow, target: Target) -> Result<Option<Output>, LogsError> {
     Ok(match read::find(db, row.key, row.id, target).await? {
         Some(found) => match chunk::open(found)? {

@@ -284,13 +284,37 @@ async fn an_attempt_or_a_replica_that_nobody_is_gets_an_answer_that_says_so() {
         { "name": "launcher", "command": ["mpirun", "pi"] },
         { "name": "worker", "replicas": 4, "command": ["true"] },
     ]);
+    let mut alone = mpi.clone();
+    alone["roles"].as_array_mut().unwrap().truncate(1);
     let mpi = world.submit(&world.admin, mpi).await;
-    for query in ["role=worker&index=3", "rank=3"] {
-        let path = format!("/api/v1/jobs/{}/logs?{query}", mpi["id"].as_str().unwrap());
-        let answer = world.get(&path).by(&world.admin).send().await.expect(404);
-        let hint = answer.json()["errors"][0]["hint"].as_str().unwrap().to_owned();
-        let expected = "search for the regular expression \\[\\d+,3\\]<std(out|err)>:";
-        assert_eq!(hint, expected, "{query}");
+    let output = format!("/api/v1/jobs/{}/logs", mpi["id"].as_str().unwrap());
+    for (query, field, hint) in [
+        ("?role=worker&index=3", "role", "ask for rank=3, without a role"),
+        ("?role=worker&rank=2", "role", "ask for rank=2, without a role"),
+        ("?role=worker", "role", "ask for a rank: it has the ranks 0 to 3"),
+        ("?rank=4", "rank", "it has the ranks 0 to 3"),
+        ("/search?pattern=x&rank=4", "rank", "it has the ranks 0 to 3"),
+        ("/follow?rank=4", "rank", "it has the ranks 0 to 3"),
+        ("/download?rank=4", "rank", "it has the ranks 0 to 3"),
+    ] {
+        let answer = world.get(&format!("{output}{query}")).by(&world.admin).send().await;
+        let fault = &answer.expect(404).json()["errors"][0];
+        assert_eq!(
+            (&fault["path"], &fault["hint"]),
+            (&json!(field), &json!(hint)),
+            "{query}"
+        );
+    }
+    // A rank that has printed nothing is an empty answer; how many a launcher alone starts, it says itself.
+    let alone = world.submit(&world.admin, alone).await;
+    let alone = format!("/api/v1/jobs/{}/logs?rank=4", alone["id"].as_str().unwrap());
+    for path in [
+        format!("{output}?rank=3"),
+        format!("{output}?rank=3&role=launcher"),
+        alone,
+    ] {
+        let answer = world.get(&path).by(&world.admin).send().await.expect(200);
+        assert_eq!(answer.json()["items"], json!([]), "{path}");
     }
     for query in ["/logs?role=worker&index=1", "/logs?index=0", "/replicas"] {
         world

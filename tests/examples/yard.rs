@@ -65,7 +65,7 @@ impl Yard {
     }
 
     /// What a command of the program prints.
-    fn run(&self, part: &str, arguments: &[&str], input: &str) -> String {
+    pub fn run(&self, part: &str, arguments: &[&str], input: &str) -> String {
         let file = self.world.data().join("input");
         std::fs::write(&file, input).expect("a file");
         let mut command = self.world.command(part);

@@ -33,8 +33,8 @@ use crate::world::{World, at};
 const CHANNELS: &[&str] = &[notify::LOGS, notify::EVENTS, notify::FOLLOWS];
 
 /// A server's and a worker's loops on one world; they end with this value.
-struct Running {
-    hub: Hub,
+pub struct Running {
+    pub hub: Hub,
     stop: CancellationToken,
 }
 
@@ -44,7 +44,7 @@ impl Drop for Running {
     }
 }
 
-fn server(world: &World) -> Running {
+pub fn server(world: &World) -> Running {
     server_with(world, Limits::default())
 }
 
@@ -57,7 +57,7 @@ fn server_with(world: &World, limits: Limits) -> Running {
     }
 }
 
-async fn worker(world: &World) -> CancellationToken {
+pub async fn worker(world: &World) -> CancellationToken {
     let stop = CancellationToken::new();
     let (seals, requests) = mpsc::channel::<SealRequest>(1000);
     let (_, holding) = world.worker().await;
@@ -88,20 +88,20 @@ async fn worker(world: &World) -> CancellationToken {
 
 /// One message of a stream of Server-Sent Events.
 #[derive(Debug, Default)]
-struct Message {
-    id: Option<String>,
-    event: String,
-    data: Vec<Value>,
+pub struct Message {
+    pub id: Option<String>,
+    pub event: String,
+    pub data: Vec<Value>,
 }
 
 /// Cuts bytes into messages, as a browser does.
-struct Browser<S> {
+pub struct Browser<S> {
     stream: S,
     text: String,
 }
 
 impl<S: Stream<Item = bytes::Bytes> + Unpin> Browser<S> {
-    fn new(stream: S) -> Self {
+    pub fn new(stream: S) -> Self {
         Self {
             stream,
             text: String::new(),
@@ -109,7 +109,7 @@ impl<S: Stream<Item = bytes::Bytes> + Unpin> Browser<S> {
     }
 
     /// `None`: the server closed the stream.
-    async fn next(&mut self) -> Option<Message> {
+    pub async fn next(&mut self) -> Option<Message> {
         loop {
             if let Some((message, rest)) = self.text.split_once("\n\n") {
                 let mut found = Message::default();

@@ -287,6 +287,8 @@ async fn what_was_given_up_leaves_a_gap_in_words() {
         until: None,
         lines: 100,
         bytes: 1 << 20,
+        mpi_rank: None,
+        look: 0,
     };
     let lines = page(&world.db, &streams, &query)
         .await
@@ -376,6 +378,8 @@ async fn a_line_of_50_mb_is_stored_whole_and_shown_cut() {
         until: None,
         lines: 100,
         bytes: 1 << 20,
+        mpi_rank: None,
+        look: 0,
     };
     let found = page(&world.db, &streams, &query).await.expect("a page");
     let lines = found.lines(&streams, false);

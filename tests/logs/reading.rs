@@ -13,7 +13,7 @@ use trainyard::{
         download::{self, Shape},
         line::{Form, LogLine},
         merge::Begin,
-        page::{Filter, Page, Query, before, page, streams},
+        page::{Filter, LOOK, Page, Query, before, page, streams},
         search::{Limits, Needle, search},
         stream::From,
     },
@@ -100,6 +100,8 @@ fn all() -> Query {
         until: None,
         lines: usize::MAX,
         bytes: usize::MAX,
+        mpi_rank: None,
+        look: LOOK,
     }
 }
 
@@ -208,6 +210,7 @@ async fn check_pages(world: &World, streams: &[StreamRow], whole: &[LogLine], ra
             until: None,
             lines: random.random_range(1..20_000),
             bytes: random.random_range(1..1 << 22),
+            ..all()
         };
         let page = page(&world.db, streams, &query).await.expect("a page");
         let lines = from_json(&page, streams);
@@ -330,10 +333,11 @@ async fn streams_are_merged_by_attempt_and_time_and_read_from_anywhere() {
     let same = |line: &&LogLine| line.attempt == 2 && line.index == 1 && line.stream == LogStream::Stderr;
     assert!(found.iter().eq(whole.iter().filter(same)));
 
-    let text: Vec<bytes::Bytes> = download::lines(&world.db, every.clone(), Begin::From(From::Start), Shape::Text)
-        .try_collect()
-        .await
-        .expect("a download");
+    let text: Vec<bytes::Bytes> =
+        download::lines(&world.db, every.clone(), Begin::From(From::Start), Shape::Text, None)
+            .try_collect()
+            .await
+            .expect("a download");
     let text = String::from_utf8(text.concat()).expect("text");
     assert_eq!(text.lines().count(), whole.len());
     // Which rank was the first to print, is chance.
@@ -496,6 +500,7 @@ async fn a_tail_holds_no_more_text_than_it_may() {
             until,
             lines: 20_000,
             bytes: 1 << 20,
+            ..all()
         };
         let page = page(&world.db, &every, &query).await.expect("a page");
         let lines = page.lines(&every, false);

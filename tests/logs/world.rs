@@ -254,6 +254,10 @@ impl World {
 
     /// An attempt of `replicas` workers; answers stdout and stderr of each.
     pub async fn attempt(&self, number: i32, replicas: u32) -> Vec<OutputRef> {
+        self.attempt_of(number, "worker", replicas).await
+    }
+
+    pub async fn attempt_of(&self, number: i32, role: &str, replicas: u32) -> Vec<OutputRef> {
         let attempt = AttemptId(Uuid::now_v7());
         sqlx::query(
             "insert into attempts (id, job_id, number, cluster_id, phase, restart_owner, reason, message, admitted_at)
@@ -276,11 +280,12 @@ impl World {
         for index in 0..replicas {
             sqlx::query(
                 "insert into replicas (attempt_id, role, index, rank, job_id, phase, reason, message)
-                 values ($1, 'worker', $2, $2, $3, 'running', '', '')",
+                 values ($1, $4, $2, $2, $3, 'running', '', '')",
             )
             .bind(attempt.0)
             .bind(index as i32)
             .bind(self.job.0)
+            .bind(role)
             .execute(self.db.pool())
             .await
             .expect("a replica");
@@ -289,7 +294,7 @@ impl World {
                 let output = OutputRef {
                     attempt,
                     key: ReplicaKey {
-                        role: "worker".to_owned(),
+                        role: role.to_owned(),
                         index,
                     },
                     incarnation,

@@ -24,14 +24,16 @@
 //!
 //! # Ranks of an MPI job
 //! `mpirun --tag-output` puts `[1,3]<stdout>:` before what rank 3 prints; the rest of the line is read as above, and what
-//! it holds belongs to that rank. In other jobs such a beginning means nothing.
+//! it holds belongs to that rank. In other jobs such a beginning means nothing. Readers of output find a rank's lines by the same
+//! [tags].
 //!
 //! Colours are skipped, and of a line that a progress bar wrote again and again (`\r`) the last state counts. Lines over
 //! 8 KiB hold nothing.
 
 mod pairs;
+pub mod tags;
 
-use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
+use std::{borrow::Cow, sync::LazyLock};
 
 use regex::{Regex, RegexBuilder, bytes};
 use serde_json::Value;
@@ -143,7 +145,7 @@ impl Catcher {
         if !self.tagged {
             return found(self.catch(line));
         }
-        for (rank, text) in texts_by_rank(line) {
+        for (rank, text) in tags::texts_by_rank(line) {
             found(Caught {
                 rank,
                 ..self.catch(&text)
@@ -175,36 +177,6 @@ impl Catcher {
             checkpoint,
         }
     }
-}
-
-/// A regular expression, as programs and browsers read it, for the lines in which a rank of `mpirun --tag-output` speaks.
-pub fn tag_of(rank: u32) -> String {
-    format!(r"\[\d+,{rank}\]<std(out|err)>:")
-}
-
-/// What each rank printed in one line of `mpirun --tag-output`; `None`: what stands before any tag. mpirun tags whatever it
-/// reads at once, so a line's end may be tagged apart from the line, and another rank's text may stand between them.
-fn texts_by_rank(line: &[u8]) -> BTreeMap<Option<u32>, Vec<u8>> {
-    static TAG: LazyLock<Option<bytes::Regex>> =
-        LazyLock::new(|| bytes::Regex::new(r"(?-u)\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:").ok());
-    let mut texts: BTreeMap<Option<u32>, Vec<u8>> = BTreeMap::new();
-    let (mut rank, mut from) = (None, 0);
-    let tags = TAG.iter().flat_map(|tag| tag.captures_iter(line));
-    for (whole, number) in tags.filter_map(|tag| Some((tag.get(0)?, tag.get(1)?))) {
-        if from < whole.start() {
-            texts
-                .entry(rank)
-                .or_default()
-                .extend_from_slice(&line[from..whole.start()]);
-        }
-        rank = std::str::from_utf8(number.as_bytes())
-            .ok()
-            .and_then(|number| number.parse().ok());
-        texts.entry(rank).or_default();
-        from = whole.end();
-    }
-    texts.entry(rank).or_default().extend_from_slice(&line[from..]);
-    texts
 }
 
 /// Every line that holds something by our own forms has one of these in it. Three spellings each and not `(?i)`: plain

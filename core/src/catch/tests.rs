@@ -281,11 +281,3 @@ fn what_no_index_can_hold_is_not_caught() {
     assert_eq!(line(&address), format!("checkpoint 1 /{address}"));
     assert_eq!(line(&format!("{address}x")), "1");
 }
-
-#[test]
-fn a_ranks_lines_are_found_by_its_tag_wherever_it_stands() {
-    let of = |rank, line: &str| Regex::new(&super::tag_of(rank)).unwrap().is_match(line);
-    let mixed = "[1,1]<stdout>:step=5 pi=3.1[1,12]<stderr>:step=5";
-    assert!(of(1, mixed) && of(12, mixed));
-    assert!(!of(2, mixed) && !of(5, mixed) && !of(1, "rank [1,1] speaks"));
-}

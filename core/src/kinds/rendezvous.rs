@@ -40,7 +40,27 @@ pub fn mpi_slots(document: &JobDocument) -> u32 {
 pub const RANK: &str = "rank";
 
 /// More ranks than any job may have: beyond, a tag is made up.
-const MOST_RANKS: u32 = 10_000;
+pub const MOST_RANKS: u32 = 10_000;
+
+/// How many ranks `mpirun` may have, whatever they printed. A launcher alone says itself how many it starts.
+pub fn mpi_ranks(document: &JobDocument) -> u32 {
+    match document.roles.iter().any(|role| role.name != LAUNCHER) {
+        true => mpi_slots(document),
+        false => MOST_RANKS,
+    }
+}
+
+/// The rank whose slot a replica is. `None` for the launcher, and for what is no replica.
+pub fn rank_of_slot(document: &JobDocument, role: &str, index: u32) -> Option<u32> {
+    let mut before = 0;
+    for other in document.roles.iter().filter(|other| other.name != LAUNCHER) {
+        if other.name == role {
+            return (index < other.replicas).then_some(before + index);
+        }
+        before += other.replicas;
+    }
+    None
+}
 
 /// Where a rank that `mpirun` started is shown: in the replica whose slot it fills, else in a place of its own.
 pub fn mpi_rank(document: &JobDocument, rank: u32) -> Option<ReplicaKey> {
@@ -406,7 +426,21 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_alone_is_one_slot() {
-        assert_eq!(mpi_slots(&document("mpi", &[("launcher", 1)])), 1);
+    fn a_slot_leads_back_to_its_rank() {
+        let document = document("mpi", &[("launcher", 1), ("front", 1), ("worker", 2)]);
+        for rank in 0..3 {
+            let key = mpi_rank(&document, rank).unwrap();
+            assert_eq!(rank_of_slot(&document, &key.role, key.index), Some(rank));
+        }
+        for (role, index) in [("launcher", 0), ("worker", 2), ("rank", 3)] {
+            assert_eq!(rank_of_slot(&document, role, index), None);
+        }
+        assert_eq!(mpi_ranks(&document), 3);
+    }
+
+    #[test]
+    fn a_launcher_alone_is_one_slot_and_starts_as_many_ranks_as_it_likes() {
+        let alone = document("mpi", &[("launcher", 1)]);
+        assert_eq!((mpi_slots(&alone), mpi_ranks(&alone)), (1, MOST_RANKS));
     }
 }

@@ -1,7 +1,5 @@
 //! Output, and writing a job.
 
-use trainyard::web::pages::logs::ranks;
-
 use super::*;
 
 pub fn log_rows() -> Vec<LogRow> {
@@ -68,7 +66,7 @@ pub fn logs(searched: bool) -> LogsPage {
         attempts: vec![option("2", "2, running"), option("1", "1, failed")],
         replicas: vec![option("", "All 8, by time"), option("worker-0", "worker-0")],
         ranks: if searched {
-            ranks::links(8, "/jobs/x/logs?attempt=2", None)
+            vec![option("", "all"), option("0", "0"), option("1", "1")]
         } else {
             Vec::new()
         },

@@ -56,9 +56,10 @@ pub async fn download_logs(
         ));
     }
     let home = super::home(&state, &asker, job).await?;
-    let (_, mut streams) = super::streams(&state, &asker, job, &params.filter()).await?;
-    // Only one stream can be had as the bytes that it is.
-    let offered: &[&str] = if streams.len() == 1 {
+    let chosen = super::streams(&state, &asker, job, params.filter()).await?;
+    let (mut streams, mpi_rank) = (chosen.streams, chosen.filter.mpi_rank);
+    // Only one stream can be had as the bytes that it is, and only whole.
+    let offered: &[&str] = if streams.len() == 1 && mpi_rank.is_none() {
         &[TEXT, NDJSON, BYTES]
     } else {
         &[TEXT, NDJSON]
@@ -73,7 +74,7 @@ pub async fn download_logs(
             NDJSON => Shape::Ndjson { raw: params.raw },
             _ => Shape::Text,
         };
-        let stream = download::lines(&state.db, streams, begin, shape);
+        let stream = download::lines(&state.db, streams, begin, shape, mpi_rank);
         Body::from_stream(stream.inspect_err(broke_off))
     };
     let (kind, ending) = match kind {

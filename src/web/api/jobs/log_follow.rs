@@ -30,7 +30,8 @@ pub struct FollowParams {
     #[param(minimum = 0)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub index: Option<i32>,
-    /// Only this rank.
+    /// Only this rank. Of an MPI job that is one of `mpirun`'s: the launcher's lines in which it speaks, as they were
+    /// printed, with its tag; a line in which other ranks speak as well is whole.
     #[param(minimum = 0)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub rank: Option<i32>,
@@ -81,8 +82,7 @@ pub async fn follow_logs(
         since: params.since,
         ..LogParams::default()
     };
-    let filter = query.filter();
-    let (key, streams) = super::streams(&state, &asker, job, &filter).await?;
+    let super::Chosen { key, streams, filter } = super::streams(&state, &asker, job, query.filter()).await?;
     let begin = query.begin(streams.len(), sse::last_event_id(&headers))?;
     let slow = if params.all { Slow::ReadsAll } else { Slow::Skips };
     let messages = state.hub.follow_logs(key, filter, begin, slow);

@@ -31,7 +31,8 @@ pub struct LogParams {
     #[param(minimum = 0)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub index: Option<i32>,
-    /// Only this rank.
+    /// Only this rank. Of an MPI job that is one of `mpirun`'s: the launcher's lines in which it speaks, as they were
+    /// printed, with its tag; a line in which other ranks speak as well is whole.
     #[param(minimum = 0)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub rank: Option<i32>,
@@ -72,6 +73,7 @@ impl LogParams {
             rank: self.rank,
             stream: self.stream,
             id: self.stream_id,
+            mpi_rank: None,
         }
     }
 

@@ -41,7 +41,8 @@ pub struct SearchParams {
     #[param(minimum = 0)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub index: Option<i32>,
-    /// Only this rank.
+    /// Only this rank. Of an MPI job that is one of `mpirun`'s: the launcher's lines in which it speaks, as they were
+    /// printed, with its tag; a line in which other ranks speak as well is whole.
     #[param(minimum = 0)]
     #[serde(default, deserialize_with = "crate::web::params::at_least::<0, _>")]
     pub rank: Option<i32>,
@@ -119,7 +120,8 @@ pub async fn search_logs(
         stream: params.stream,
         ..Filter::default()
     };
-    let (_, streams) = super::streams(&state, &asker, job, &filter).await?;
+    let super::Chosen { streams, filter, .. } = super::streams(&state, &asker, job, filter).await?;
+    let needle = needle.said_by(filter.mpi_rank);
     let found = search::search(&state.db, &streams, &needle, cursor, limits).await?;
     let groups = found.groups.into_iter().filter_map(|group| {
         let row = streams.get(group.stream)?;

@@ -20,7 +20,7 @@ use super::{
     log_query::LogParams,
 };
 use crate::logs::{
-    line::{Form, LogLine},
+    line::{Form, LogLine, format_time},
     merge::Begin,
     page::{self, Query},
     stream::From,
@@ -36,10 +36,15 @@ pub struct LogPage {
     pub more: bool,
     /// There may be more before these lines, too.
     pub older: bool,
+    /// Of a tail of the lines of one of `mpirun`'s ranks: there are fewer than asked for, and what was stored before this
+    /// time was not looked at. Ask with `until` at this time for what is older.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looked_since: Option<String>,
 }
 
 /// Lines of the chosen streams, merged by time. As JSON; or a JSON object per line with
-/// `Accept: application/x-ndjson`, and then where to go on is in the header `X-Next-Cursor`.
+/// `Accept: application/x-ndjson`, and then where to go on is in the header `X-Next-Cursor`. Of one of `mpirun`'s ranks, a
+/// page may end with few lines or none once a bounded amount of text was looked at: `more` says that it goes on.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/logs",
@@ -55,13 +60,15 @@ pub async fn read_logs(
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let lines = params.lines()?;
-    let (_, streams) = super::streams(&state, &asker, job, &params.filter()).await?;
+    let super::Chosen { streams, filter, .. } = super::streams(&state, &asker, job, params.filter()).await?;
     let until = |at: DateTime<Utc>| page::before(&streams, &Begin::From(From::Time(at.timestamp_millis())));
     let query = Query {
         begin: params.begin(streams.len(), None)?,
         until: params.until.map(until),
         lines,
         bytes: page::BYTES,
+        mpi_rank: filter.mpi_rank,
+        look: page::LOOK,
     };
     let found = page::page(&state.db, &streams, &query).await?;
     let next = found.next.to_string();
@@ -79,6 +86,7 @@ pub async fn read_logs(
         next,
         more: found.more,
         older: found.older,
+        looked_since: found.looked_since.map(format_time),
     })
     .into_response())
 }

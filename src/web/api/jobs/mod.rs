@@ -7,9 +7,8 @@ use axum::{
 };
 use serde::Serialize;
 use trainyard_core::{
-    catch,
     document::job::{Framework, JobDocument},
-    kinds::rendezvous::LAUNCHER,
+    kinds::rendezvous::{self, LAUNCHER},
     model::JobId,
 };
 
@@ -108,23 +107,37 @@ fn attempt_or_newest(home: &Home, attempt: Option<i32>) -> Result<i32, Error> {
     }
 }
 
-/// The streams of output that a filter takes. None is an answer where some may still come; an attempt or a replica that
-/// the job does not have is a slip, and refused.
-async fn streams(
-    state: &WebState,
-    asker: &Asker,
-    job: JobId,
-    filter: &Filter,
-) -> Result<(output::JobKey, Vec<output::StreamRow>), Error> {
+/// Output that a filter takes.
+struct Chosen {
+    key: output::JobKey,
+    streams: Vec<output::StreamRow>,
+    /// What it means for this job: see [`Filter::under_mpirun`].
+    filter: Filter,
+}
+
+/// The streams of output that a filter takes. None is an answer where some may still come; an attempt, a replica or a rank
+/// that the job does not have is a slip, and refused.
+async fn streams(state: &WebState, asker: &Asker, job: JobId, mut filter: Filter) -> Result<Chosen, Error> {
     let key = found(job, output::readable(&state.db, &asker.scope(), job).await)?;
-    let streams = page::streams(&state.db, key, filter).await?;
+    let mut document = None;
+    if filter.rank.is_some() {
+        let known = somebody(state, asker, job, &filter).await?;
+        if known.framework == Framework::Mpi {
+            filter = filter.under_mpirun();
+        }
+        document = Some(known);
+    }
+    let streams = page::streams(&state.db, key, &filter).await?;
     if streams.is_empty() {
-        let document = somebody(state, asker, job, filter).await?;
-        if let Some(fault) = of_a_slot(filter, &document) {
+        let document = match document {
+            Some(document) => document,
+            None => somebody(state, asker, job, &filter).await?,
+        };
+        if let Some(fault) = of_a_slot(&filter, &document) {
             return Err(Error::faults(Code::NotFound, vec![fault]));
         }
     }
-    Ok((key, streams))
+    Ok(Chosen { key, streams, filter })
 }
 
 /// The job's document. Refuses a filter that names what the job does not have.
@@ -165,35 +178,39 @@ fn nobody(filter: &Filter, attempts: i32, document: &JobDocument) -> Vec<FieldFa
         let fault = FieldFault::new("index", "not_found", format!("{role} has no replica {index}"));
         faults.push(fault.value(index.to_string()).hint(hint()));
     }
-    let last = match document.framework {
-        Framework::Mpi => u32::MAX, // mpirun decides
-        _ => document.total_replicas().saturating_sub(1),
+    let ranks = match document.framework {
+        Framework::Mpi => rendezvous::mpi_ranks(document),
+        _ => document.total_replicas(),
     };
-    if let Some(rank) = filter.rank.filter(|rank| rank.unsigned_abs() > last) {
+    if let Some(rank) = filter.rank.filter(|rank| rank.unsigned_abs() >= ranks.max(1)) {
         let fault = FieldFault::new("rank", "not_found", format!("the job has no rank {rank}"));
-        let hint = match last {
-            0 => "it has rank 0 alone".to_owned(),
-            last => format!("it has the ranks 0 to {last}"),
-        };
-        faults.push(fault.value(rank.to_string()).hint(hint));
+        faults.push(fault.value(rank.to_string()).hint(the_ranks(ranks)));
     }
     faults
 }
 
+fn the_ranks(ranks: u32) -> String {
+    match ranks {
+        0 | 1 => "it has rank 0 alone".to_owned(),
+        ranks => format!("it has the ranks 0 to {}", ranks - 1),
+    }
+}
+
 /// A slot of an MPI job is no process, so no output is its own: the launcher prints what `mpirun`'s ranks say.
 fn of_a_slot(filter: &Filter, document: &JobDocument) -> Option<FieldFault> {
+    let role = filter.role.as_deref().filter(|role| *role != LAUNCHER)?;
     if document.framework != Framework::Mpi {
         return None;
     }
-    let (field, value) = match (&filter.role, filter.rank) {
-        (Some(role), _) if role != LAUNCHER => ("role", role.clone()),
-        (_, Some(rank)) if rank > 0 => ("rank", rank.to_string()),
-        _ => return None,
+    let slot = filter
+        .index
+        .and_then(|index| rendezvous::rank_of_slot(document, role, index.unsigned_abs()));
+    let hint = match filter.mpi_rank.or(slot) {
+        Some(rank) => format!("ask for rank={rank}, without a role"),
+        None => format!("ask for a rank: {}", the_ranks(rendezvous::mpi_ranks(document))),
     };
-    let words = format!("what mpirun's ranks print is output of the role {LAUNCHER}, with a tag before it");
-    let rank = filter.rank.or(filter.index).map_or(0, i32::unsigned_abs);
-    let hint = format!("search for the regular expression {}", catch::tag_of(rank));
-    Some(FieldFault::new(field, "not_found", words).value(value).hint(hint))
+    let words = format!("what mpirun's ranks print is output of the role {LAUNCHER}");
+    Some(FieldFault::new("role", "not_found", words).value(role).hint(hint))
 }
 
 fn no_attempt(attempt: i32, attempts: i32) -> Option<FieldFault> {

@@ -8,7 +8,7 @@ use serde_json::json;
 use trainyard_core::{model::JobId, plan::words};
 
 use super::{
-    Found, LogRow, LogsPage, LogsQuery, ranks,
+    Found, LogRow, LogsPage, LogsQuery, chosen, chosen_rank, ranks,
     rows::{self, TimeMode},
 };
 use crate::{
@@ -43,6 +43,15 @@ const FAR: usize = 5_000;
 const BYTES: usize = 4 << 20;
 const REPLICAS: usize = 2_000;
 
+/// What is chosen of the output.
+#[derive(Clone, Copy)]
+struct Output<'a> {
+    db: &'a Db,
+    streams: &'a [StreamRow],
+    /// Only lines in which this rank of `mpirun` speaks.
+    mpi_rank: Option<u32>,
+}
+
 /// A part of the output.
 struct Window {
     lines: Vec<LogLine>,
@@ -69,15 +78,24 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         },
     )
     .await?;
-    let filter = query.filter(number);
+    let mpi = ranks::mpi_job(detail.document.get());
+    let filter = query.filter(number, mpi.as_ref());
     let streams: Vec<StreamRow> = all.iter().filter(|row| filter.takes(row)).cloned().collect();
+    let output = Output {
+        db,
+        streams: &streams,
+        mpi_rank: filter.mpi_rank,
+    };
     let search = LogsQuery::text(&query.search).map(str::to_owned);
     let only = search.as_deref().filter(|_| query.only);
     let window = match only {
-        Some(text) => matching(db, &streams, text, query.regex).await?,
-        None => window(db, &streams, query).await?,
+        Some(text) => matching(output, text, query.regex).await?,
+        None => window(output, query).await?,
     };
-    let ranks = ranks::count(db, key, number, detail.document.get()).await?;
+    let ranks = match &mpi {
+        Some(document) => ranks::options(db, key, number, document, filter.mpi_rank).await?,
+        None => Vec::new(),
+    };
     let complete = follow::is_complete(db, id).await?;
     let start = attempt.map_or(detail.job.created_at, |attempt| {
         attempt.running_at.unwrap_or(attempt.admitted_at)
@@ -87,10 +105,10 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         Some("off") => TimeMode::Off,
         _ => TimeMode::Clock,
     };
-    let chosen = query.chosen(number);
+    let chosen = chosen(&filter);
     let address = format!("/jobs/{id}/logs?{chosen}");
     let found = match &search {
-        Some(text) => Some(hits(db, &streams, text, query.regex, &address).await?),
+        Some(text) => Some(hits(output, text, query.regex, &address).await?),
         None => None,
     };
     let aside = page_reads::asides(db, &[id], now)
@@ -103,7 +121,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         .into_iter()
         .any(Option::is_some);
     let follow = !complete && !placed && (search.is_none() || only.is_some());
-    let api = api_choice(query, number);
+    let api = api_choice(&filter);
     let resume = format!("/jobs/{id}/logs/live?{chosen}&from=");
     let config = json!({
         "lines": format!("/api/v1/jobs/{id}/logs?{api}"),
@@ -168,7 +186,7 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
                 .collect(),
         },
         replicas: replicas(&all, query),
-        ranks: ranks::links(ranks, &address, only),
+        ranks,
         times: [("clock", "clock, UTC"), ("start", "since the start"), ("off", "off")]
             .into_iter()
             .map(|(value, label)| SelectOption {
@@ -191,7 +209,15 @@ pub async fn load(db: &Db, scope: &Scope, id: JobId, query: &LogsQuery, now: Dat
         none: match only {
             Some(_) if complete => "No line has this in it.".to_owned(),
             Some(_) => "No line has this in it yet.".to_owned(),
-            None => none(complete, home.attempt, streams.is_empty()).to_owned(),
+            None => match filter.mpi_rank {
+                Some(rank) if window.older.is_some() => {
+                    format!(
+                        "Rank {rank} of mpirun has printed nothing since then: what is older was not looked at yet."
+                    )
+                }
+                Some(rank) if home.attempt > 0 => format!("Rank {rank} of mpirun has printed nothing."),
+                _ => none(complete, home.attempt, streams.is_empty()).to_owned(),
+            },
         },
         rows,
         search: search.unwrap_or_default(),
@@ -225,15 +251,12 @@ fn none(complete: bool, attempt: i32, no_stream: bool) -> &'static str {
     }
 }
 
-fn api_choice(query: &LogsQuery, attempt: i32) -> String {
-    match query.replica() {
-        Some(key) => format!(
-            "attempt={attempt}&role={}&index={}",
-            told::encoded(&key.role),
-            key.index
-        ),
-        None => format!("attempt={attempt}"),
+fn api_choice(filter: &page::Filter) -> String {
+    let mut words = format!("attempt={}", filter.attempt.unwrap_or(0));
+    if let (Some(role), Some(index)) = (&filter.role, filter.index) {
+        words.push_str(&format!("&role={}&index={index}", told::encoded(role)));
     }
+    words + &chosen_rank(filter)
 }
 
 fn replicas(streams: &[StreamRow], query: &LogsQuery) -> Vec<SelectOption> {
@@ -266,15 +289,16 @@ fn replicas(streams: &[StreamRow], query: &LogsQuery) -> Vec<SelectOption> {
     .collect()
 }
 
-async fn window(db: &Db, streams: &[StreamRow], query: &LogsQuery) -> Result<Window, Error> {
+async fn window(output: Output<'_>, query: &LogsQuery) -> Result<Window, Error> {
+    let streams = output.streams;
     if let Some(anchor) = LogsQuery::text(&query.at).and_then(rows::of_anchor)
-        && let Some(window) = around(db, streams, anchor).await?
+        && let Some(window) = around(output, anchor).await?
     {
         return Ok(window);
     }
     let behind = |text: &Option<String>| LogsQuery::text(text).and_then(|text| position(streams, text));
     if let Some(since) = behind(&query.since) {
-        let page = read(db, streams, Begin::Position(since), None, WINDOW).await?;
+        let page = read(output, Begin::Position(since), None, WINDOW).await?;
         return Ok(Window {
             older: Some(page.start(streams)),
             newer: page.more,
@@ -284,7 +308,7 @@ async fn window(db: &Db, streams: &[StreamRow], query: &LogsQuery) -> Result<Win
     }
     let until = behind(&query.before);
     let newer = until.is_some();
-    let page = read(db, streams, Begin::From(From::Tail(WINDOW as u64)), until, WINDOW).await?;
+    let page = read(output, Begin::From(From::Tail(WINDOW as u64)), until, WINDOW).await?;
     Ok(Window {
         older: page.older.then(|| page.start(streams)),
         newer,
@@ -302,10 +326,14 @@ fn position(streams: &[StreamRow], text: &str) -> Option<Position> {
 }
 
 /// The lines that a search finds, and nothing else; what comes later is sifted by the reader's own page.
-async fn matching(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool) -> Result<Window, Error> {
+async fn matching(output: Output<'_>, text: &str, is_regex: bool) -> Result<Window, Error> {
     const SHOWN: usize = 1_000;
     // Where following goes on is known before the search: a line that is in both is shown once.
-    let next = read(db, streams, Begin::From(From::Tail(1)), None, 1).await?.next;
+    let all = Output {
+        mpi_rank: None,
+        ..output
+    };
+    let next = read(all, Begin::From(From::Tail(1)), None, 1).await?.next;
     let mut lines: Vec<LogLine> = match Needle::new(text, is_regex, !is_regex) {
         Ok(needle) => {
             let limits = Limits {
@@ -313,7 +341,8 @@ async fn matching(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool) ->
                 lines_per_stream: SHOWN / 2,
                 ..Limits::default()
             };
-            let found = search::search(db, streams, &needle, None, limits).await?;
+            let needle = needle.said_by(output.mpi_rank);
+            let found = search::search(output.db, output.streams, &needle, None, limits).await?;
             found.groups.into_iter().flat_map(|group| group.lines).collect()
         }
         // What is wrong with it is told where hits are counted.
@@ -329,21 +358,27 @@ async fn matching(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool) ->
 }
 
 /// The lines around one. `None`: it is not there.
-async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) -> Result<Option<Window>, Error> {
+async fn around(output: Output<'_>, anchor: (&str, i32, &str, u64)) -> Result<Option<Window>, Error> {
+    let streams = output.streams;
     let (role, index, stream, line) = anchor;
     let row = streams
         .iter()
         .rfind(|row| row.role == role && row.index == index && row.stream.as_str() == stream);
     let Some(row) = row else { return Ok(None) };
     let one = [row.clone()];
-    let alone = read(db, &one, Begin::From(From::Line(line - 1)), None, 1).await?;
+    let alone = Output {
+        streams: &one,
+        mpi_rank: None,
+        ..output
+    };
+    let alone = read(alone, Begin::From(From::Line(line - 1)), None, 1).await?;
     let Some(at) = alone.runs.first().map(|placed| placed.run.at) else {
         return Ok(None);
     };
     let border = page::before(streams, &Begin::From(From::Time(at)));
     let tail = Begin::From(From::Tail(LEAD));
-    let before = read(db, streams, tail, Some(border.clone()), LEAD as usize).await?;
-    let behind = read(db, streams, Begin::Position(border), None, FAR).await?;
+    let before = read(output, tail, Some(border.clone()), LEAD as usize).await?;
+    let behind = read(output, Begin::Position(border), None, FAR).await?;
     let mut lines = before.lines(streams, false);
     let mut rest = behind.lines(streams, false);
     let wanted = |found: &LogLine| {
@@ -362,7 +397,11 @@ async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) 
         // Thousands of lines of other ranks were stored in the same moment: the line's own stream is shown.
         None => {
             let from = line.saturating_sub(LEAD).max(1) - 1;
-            let page = read(db, &one, Begin::From(From::Line(from)), None, WINDOW).await?;
+            let alone = Output {
+                streams: &one,
+                ..output
+            };
+            let page = read(alone, Begin::From(From::Line(from)), None, WINDOW).await?;
             Ok(Some(Window {
                 older: Some(page.start(&one)),
                 newer: true,
@@ -373,27 +412,19 @@ async fn around(db: &Db, streams: &[StreamRow], anchor: (&str, i32, &str, u64)) 
     }
 }
 
-async fn read(
-    db: &Db,
-    streams: &[StreamRow],
-    begin: Begin,
-    until: Option<Position>,
-    lines: usize,
-) -> Result<page::Page, Error> {
-    Ok(page::page(
-        db,
-        streams,
-        &Query {
-            begin,
-            until,
-            lines,
-            bytes: BYTES,
-        },
-    )
-    .await?)
+async fn read(output: Output<'_>, begin: Begin, until: Option<Position>, lines: usize) -> Result<page::Page, Error> {
+    let query = Query {
+        begin,
+        until,
+        lines,
+        bytes: BYTES,
+        mpi_rank: output.mpi_rank,
+        look: page::LOOK,
+    };
+    Ok(page::page(output.db, output.streams, &query).await?)
 }
 
-async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, address: &str) -> Result<Found, Error> {
+async fn hits(output: Output<'_>, text: &str, is_regex: bool, address: &str) -> Result<Found, Error> {
     const SHOWN: usize = 200;
     let quoted: String = text.chars().take(80).collect();
     let (needle, pattern) = match (Needle::new(text, is_regex, !is_regex), highlight(text, is_regex)) {
@@ -419,7 +450,8 @@ async fn hits(db: &Db, streams: &[StreamRow], text: &str, is_regex: bool, addres
         lines_per_stream: 50,
         ..Limits::default()
     };
-    let result = search::search(db, streams, &needle, None, limits).await?;
+    let (streams, needle) = (output.streams, needle.said_by(output.mpi_rank));
+    let result = search::search(output.db, streams, &needle, None, limits).await?;
     let count: usize = result.groups.iter().map(|group| group.lines.len()).sum();
     let more = result.next.is_some() || result.groups.iter().any(|group| group.cut);
     let mut ranks: Vec<i32> = result

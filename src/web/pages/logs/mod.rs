@@ -10,7 +10,10 @@ use axum::{
     response::{Html, Redirect, Response},
 };
 use serde::Deserialize;
-use trainyard_core::model::{JobId, ReplicaKey};
+use trainyard_core::{
+    document::job::JobDocument,
+    model::{JobId, ReplicaKey},
+};
 
 pub mod load;
 pub mod ranks;
@@ -20,11 +23,14 @@ use super::{
     found, shown,
     terminal::Segment,
     told,
-    view::{Choice, SelectOption, Shell, Tone},
+    view::{SelectOption, Shell, Tone},
     viewer,
 };
 use crate::{
-    db::{jobs_read, logs},
+    db::{
+        jobs_read,
+        logs::{self, JobKey},
+    },
     hub::logs::Slow,
     logs::{
         merge::Begin,
@@ -50,8 +56,8 @@ pub struct LogsPage {
     pub sentence: String,
     pub attempts: Vec<SelectOption>,
     pub replicas: Vec<SelectOption>,
-    /// Of an MPI job: where to see what each rank of `mpirun` prints, and which one is seen.
-    pub ranks: Vec<Choice>,
+    /// Of an MPI job: the ranks of `mpirun`.
+    pub ranks: Vec<SelectOption>,
     pub times: Vec<SelectOption>,
     /// `clock`, `start` or `off`, as a class.
     pub time_mode: &'static str,
@@ -132,6 +138,8 @@ pub struct LogsQuery {
     pub attempt: Option<String>,
     /// `worker-1`.
     pub replica: Option<String>,
+    /// Of an MPI job a rank of `mpirun`, else a replica's.
+    pub rank: Option<String>,
     /// `clock`, `start` or `off`.
     pub time: Option<String>,
     pub search: Option<String>,
@@ -172,23 +180,35 @@ impl LogsQuery {
         })
     }
 
-    fn filter(&self, attempt: i32) -> Filter {
+    /// `mpi`: the document of an MPI job.
+    fn filter(&self, attempt: i32, mpi: Option<&JobDocument>) -> Filter {
         let replica = self.replica();
-        Filter {
+        let filter = Filter {
             attempt: Some(attempt),
             role: replica.as_ref().map(|key| key.role.clone()),
             index: replica.as_ref().and_then(|key| i32::try_from(key.index).ok()),
+            rank: self.rank(),
             ..Filter::default()
+        };
+        match mpi {
+            Some(document) => ranks::under_mpirun(filter, document),
+            None => filter,
         }
     }
+}
 
-    /// The choice of streams, for addresses.
-    fn chosen(&self, attempt: i32) -> String {
-        match self.replica() {
-            Some(key) => format!("attempt={attempt}&replica={}", told::encoded(&key.to_string())),
-            None => format!("attempt={attempt}"),
-        }
+/// What is chosen, for addresses of pages.
+fn chosen(filter: &Filter) -> String {
+    let mut words = format!("attempt={}", filter.attempt.unwrap_or(0));
+    if let (Some(role), Some(index)) = (&filter.role, filter.index) {
+        words.push_str(&format!("&replica={}", told::encoded(&format!("{role}-{index}"))));
     }
+    words + &chosen_rank(filter)
+}
+
+fn chosen_rank(filter: &Filter) -> String {
+    let rank = filter.mpi_rank.or(filter.rank.map(i32::unsigned_abs));
+    rank.map_or(String::new(), |rank| format!("&rank={rank}"))
 }
 
 /// `GET /jobs/{job}/logs`.
@@ -211,17 +231,23 @@ pub async fn live(
     Params(query): Params<LogsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
-    let scope = asker.scope();
-    let home = found("job", id, jobs_read::home(&state.db, &scope, id).await)?;
-    let key = found("job", id, logs::readable(&state.db, &scope, id).await)?;
+    let (key, filter) = what(&state, &asker, id, &query).await?;
     let from = sse::last_event_id(&headers).or(LogsQuery::text(&query.from));
     let begin = match from {
         Some(text) => Begin::Position(text.parse::<Position>()?),
         None => Begin::From(From::Tail(0)),
     };
-    let filter = query.filter(query.attempt(home.attempt));
     let messages = state.hub.follow_logs(key, filter, begin, Slow::Skips);
     sse::response(&state, &asker, &headers, messages)
+}
+
+/// The job's output, and what of it an address chooses.
+async fn what(state: &WebState, asker: &Asker, id: JobId, query: &LogsQuery) -> Result<(JobKey, Filter), Error> {
+    let scope = asker.scope();
+    let detail = found("job", id, jobs_read::get(&state.db, &scope, id).await)?;
+    let key = found("job", id, logs::readable(&state.db, &scope, id).await)?;
+    let mpi = ranks::mpi_job(detail.document.get());
+    Ok((key, query.filter(query.attempt(detail.job.attempt), mpi.as_ref())))
 }
 
 /// How long the first error is looked for.
@@ -234,12 +260,9 @@ pub async fn first_error(
     PathOf(id): PathOf<JobId>,
     Params(query): Params<LogsQuery>,
 ) -> Result<Redirect, Error> {
-    let scope = asker.scope();
-    let home = found("job", id, jobs_read::home(&state.db, &scope, id).await)?;
-    let key = found("job", id, logs::readable(&state.db, &scope, id).await)?;
-    let attempt = query.attempt(home.attempt);
-    let streams = page::streams(&state.db, key, &query.filter(attempt)).await?;
-    let needle = Needle::new(rows::ERROR, true, false)?;
+    let (key, filter) = what(&state, &asker, id, &query).await?;
+    let streams = page::streams(&state.db, key, &filter).await?;
+    let needle = Needle::new(rows::ERROR, true, false)?.said_by(filter.mpi_rank);
     let limits = Limits {
         lines: usize::MAX,
         lines_per_stream: 1,
@@ -254,7 +277,7 @@ pub async fn first_error(
         .into_iter()
         .flat_map(|group| group.lines)
         .min_by(|a, b| a.at.cmp(&b.at));
-    let chosen = query.chosen(attempt);
+    let chosen = chosen(&filter);
     let none = if unread { "&none=unread" } else { "" };
     Ok(Redirect::to(&match first {
         Some(line) => {
