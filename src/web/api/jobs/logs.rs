@@ -43,8 +43,9 @@ pub struct LogPage {
 }
 
 /// Lines of the chosen streams, merged by time. As JSON; or a JSON object per line with
-/// `Accept: application/x-ndjson`, and then where to go on is in the header `X-Next-Cursor`. Of one of `mpirun`'s ranks, a
-/// page may end with few lines or none once a bounded amount of text was looked at: `more` says that it goes on.
+/// `Accept: application/x-ndjson`, and then `next`, `more` and `looked_since` are the headers `X-Next-Cursor`, `X-More` and
+/// `X-Looked-Since`. Of one of `mpirun`'s ranks, a page may end with few lines or none once a bounded amount of text was
+/// looked at: `more` says that it goes on.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/logs",
@@ -76,8 +77,15 @@ pub async fn read_logs(
         let mut response = Response::new(Body::from(found.encode(&streams, Form::Ndjson, params.raw)));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-        if let Ok(next) = HeaderValue::from_str(&next) {
-            headers.insert("x-next-cursor", next);
+        let told = [
+            ("x-next-cursor", Some(next)),
+            ("x-more", Some(found.more.to_string())),
+            ("x-looked-since", found.looked_since.map(format_time)),
+        ];
+        for (name, value) in told {
+            if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+                headers.insert(name, value);
+            }
         }
         return Ok(response);
     }
