@@ -211,6 +211,13 @@ async fn logs_of_a_job_without_output_are_empty_and_wrong_questions_are_named() 
     let read = async |path: String| world.get(&path).by(&world.admin).send().await;
     let page = read(path.clone()).await.expect(200).json();
     assert_eq!((&page["items"], &page["more"]), (&json!([]), &json!(false)));
+    let lines = world
+        .get(&path)
+        .by(&world.admin)
+        .header("accept", "application/x-ndjson");
+    let lines = lines.send().await.expect(200);
+    assert_eq!(page["next"], lines.header("x-next-cursor"));
+    assert_eq!(lines.header("x-more"), "false");
     assert_eq!(
         read(format!("{path}/streams")).await.expect(200).json()["items"],
         json!([])
