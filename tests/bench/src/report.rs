@@ -33,6 +33,10 @@ pub async fn all(run: &Run) -> Result<(), Fault> {
         sqlx::query("update jobs set phase = 'cancelled', reason = 'bench', ended_at = now() where ended_at is null")
             .execute(&ground.pool)
             .await?;
+        // What that leaves to clean up would be done by the database beside what is measured next.
+        for statement in ["vacuum analyze", "checkpoint"] {
+            sqlx::query(statement).execute(&ground.pool).await?;
+        }
         let up = Server::trainyard(run, "up")?;
         up.ready("/readyz").await?;
         if wants(Part::Logs) {
